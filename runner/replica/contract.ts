@@ -1,0 +1,87 @@
+import type { Guest } from '../../functions/guest.ts';
+import type { Accelerator, InputAction, ReplicaPhase } from '../../schemas/index.ts';
+
+/** A virtual machine, or a stand-in that says so in `accelerator`. Used for one attempt, then discarded. */
+export interface Replica extends AsyncDisposable {
+  readonly id: string;
+  readonly image: ImageRef;
+  readonly accelerator: Accelerator;
+  readonly phase: ReplicaPhase;
+  readonly guest: Guest;
+  /** Aborted with the cause (`ReplicaLost`) the moment the machine is gone: QEMU exit, kernel panic, discard. */
+  readonly lost: AbortSignal;
+  /** Takes a picture: PNG of the image's resolution, mouse pointer included. A read: may be repeated. */
+  screenshot(signal: AbortSignal): Promise<Buffer>;
+  /**
+   * Sends one action to the guest's mouse or keyboard. Resolves when it is delivered, not when the desktop is done with it.
+   * @throws ActionRejected nothing was sent (a point outside the screen, an unknown key)
+   * @throws MaybeDelivered it may have landed; never to be repeated
+   */
+  act(action: InputAction, signal: AbortSignal): Promise<void>;
+  /** Waits until the picture stands still: at least `minMs`, at most `maxMs` after the call. @returns whether it came to rest */
+  settle(limits: { minMs: number; maxMs: number }, signal: AbortSignal): Promise<boolean>;
+  /** What is left to look at when something went wrong; never throws, whatever state the machine is in. */
+  diagnostics(): Promise<Diagnostics>;
+  /** Kills it and removes everything it owned; idempotent, off the critical path. */
+  discard(): Promise<void>;
+}
+
+export interface ImageRef {
+  name: string;
+  digest: string;
+}
+
+export interface Diagnostics {
+  /** Tail of the serial console, at most 256 KiB. */
+  serialLog: Buffer;
+  /** A fresh picture if it can be had within a second, else the last one taken. */
+  lastPicture: Buffer | null;
+  /** The named cause of its death or silence, e.g. `qemu exited with signal SIGKILL`. */
+  cause: string | null;
+}
+
+/** A ready replica set aside, so that a runner may ask the bus for a job. */
+export interface Reservation {
+  readonly image: ImageRef;
+  /**
+   * Hands the replica out: finishes the gate of a frozen one or sets the clock of a hot one, under a deadline.
+   * One that fails is discarded and another is taken.
+   * @throws ClaimFailed after three tries or the deadline
+   */
+  claim(signal: AbortSignal): Promise<Replica>;
+  /** Gives it back unused; idempotent; after `claim` it does nothing. */
+  release(): void;
+}
+
+export interface ReplicaPool extends AsyncDisposable {
+  readonly images: readonly ImageRef[];
+  readonly accelerator: Accelerator;
+  /** Sets a ready replica aside; null when none is ready or as many act as the host may carry. Synchronous: never oversubscribes. */
+  reserve(imageName: string): Reservation | null;
+  /** Replicas by phase, over all images. */
+  phases(): Partial<Record<ReplicaPhase, number>>;
+  /** Resolves when one may be reserved, or on abort. */
+  waitReady(imageName: string, signal: AbortSignal): Promise<void>;
+  /** Why fewer than configured are kept, e.g. `disk: 1.2 GiB free, floor is 2 GiB`; null when nothing is wrong. */
+  readonly trouble: string | null;
+}
+
+/** The machine is gone under its user. */
+export class ReplicaLost extends Error {
+  override readonly name = 'ReplicaLost';
+}
+
+/** Nothing was sent to the guest. */
+export class ActionRejected extends Error {
+  override readonly name = 'ActionRejected';
+}
+
+/** An action was sent and its acknowledgement lost. */
+export class MaybeDelivered extends Error {
+  override readonly name = 'MaybeDelivered';
+}
+
+/** No replica could be made ready within the deadline: the host's trouble, not the job's. */
+export class ClaimFailed extends Error {
+  override readonly name = 'ClaimFailed';
+}

@@ -1,0 +1,117 @@
+import { z } from 'zod';
+import { Id } from './id.ts';
+
+export const JOB_SCHEMA = 'gymbus.job.v1';
+
+/** A set-up step in OSWorld's shape; which types exist and their parameters are the setup functions' own schemas. */
+export const SetupStep = z.strictObject({
+  type: z.string().min(1).max(64),
+  parameters: z.record(z.string(), z.json()).default({}),
+});
+export type SetupStep = z.infer<typeof SetupStep>;
+
+/** A getter in OSWorld's shape: `type` names it, every other field is its parameter. */
+export const Getter = z.looseObject({ type: z.string().min(1).max(64) });
+export type Getter = z.infer<typeof Getter>;
+
+const oneOrMany = <T extends z.ZodType>(item: T) => z.union([item, z.array(item)]);
+
+/** OSWorld's evaluator: metrics over getters, joined by `conj`; lists run side by side and have equal length. */
+export const Evaluator = z.strictObject({
+  func: oneOrMany(z.string().min(1).max(64)),
+  result: oneOrMany(Getter.nullable()).optional(),
+  expected: oneOrMany(Getter.nullable()).optional(),
+  options: oneOrMany(z.record(z.string(), z.json()).nullable()).optional(),
+  conj: z.enum(['and', 'or']).default('and'),
+  postconfig: z.array(SetupStep).default([]),
+});
+export type Evaluator = z.infer<typeof Evaluator>;
+
+export const PolicyRef = z.strictObject({
+  name: z.string().min(1).max(128),
+  params: z.record(z.string(), z.json()).default({}),
+});
+export type PolicyRef = z.infer<typeof PolicyRef>;
+
+const seconds = (fallback: number) => z.number().positive().max(21_600).default(fallback);
+
+export const Limits = z.strictObject({
+  max_steps: z
+    .number()
+    .int()
+    .min(1)
+    .max(1_000)
+    .default(15)
+    .describe('Answers of the policy; the episode is truncated after the last'),
+  setup_s: seconds(60).describe('All set-up steps together'),
+  step_s: seconds(30).describe('One answer of the policy and its actions'),
+  evaluate_s: seconds(60).describe('Evaluation, its postconfig included'),
+  total_s: seconds(600).describe('Set-up, steps and evaluation together; counted from the claimed replica'),
+});
+export type Limits = z.infer<typeof Limits>;
+
+/** One episode to play. Strict: an unknown field is an error that names it. Identity is (batch_id, job_id). */
+export const TrajectoryJob = z.strictObject({
+  schema: z.literal(JOB_SCHEMA),
+  batch_id: Id,
+  job_id: Id,
+  image: Id,
+  instruction: z.string().max(65_536),
+  setup: z.array(SetupStep).max(256).default([]),
+  policy: PolicyRef,
+  evaluator: Evaluator.optional().describe('Without one the trajectory is recorded and its score is null'),
+  observation: z
+    .strictObject({ screenshot: z.boolean().default(true), a11y_tree: z.boolean().default(false) })
+    .prefault({}),
+  limits: Limits.prefault({}),
+  retry: z.strictObject({ max_attempts: z.number().int().min(1).max(20).default(3) }).prefault({}),
+  seed: z.number().int().nonnegative().default(0),
+  metadata: z.record(z.string(), z.json()).default({}),
+});
+export type TrajectoryJob = z.infer<typeof TrajectoryJob>;
+/** A job as a publisher writes it, defaults left out. */
+export type TrajectoryJobInput = z.input<typeof TrajectoryJob>;
+
+export type ParsedJob =
+  | { kind: 'job'; job: TrajectoryJob }
+  /** A later minor version than this build reads: not wrong, only not for us. */
+  | { kind: 'newer'; version: string }
+  | { kind: 'invalid'; reason: string };
+
+/**
+ * Reads a job message. Never throws: what is wrong is said in `reason`, a line a field, each with the value received.
+ * @param bytes the message body, UTF-8 JSON
+ */
+export function parseJob(bytes: Uint8Array): ParsedJob {
+  let body: unknown;
+  try {
+    body = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
+  } catch (error) {
+    return { kind: 'invalid', reason: `not UTF-8 JSON: ${(error as Error).message}` };
+  }
+  const version = typeof body === 'object' && body !== null && 'schema' in body ? body.schema : undefined;
+  if (typeof version === 'string' && /^gymbus\.job\.v1\.[1-9][0-9]*$|^gymbus\.job\.v[2-9][0-9.]*$/.test(version)) {
+    return { kind: 'newer', version };
+  }
+  const parsed = TrajectoryJob.safeParse(body);
+  return parsed.success
+    ? { kind: 'job', job: parsed.data }
+    : { kind: 'invalid', reason: explainIssues(parsed.error, body) };
+}
+
+/** One line a problem: the field's path, what is wrong, and the value received (cut at 80 characters). */
+export function explainIssues(error: z.ZodError, value: unknown): string {
+  return error.issues
+    .map((issue) => {
+      const path = issue.path.map(String).join('.') || '(the whole)';
+      if (issue.code === 'unrecognized_keys')
+        return `${path === '(the whole)' ? '' : `${path}: `}unknown field ${issue.keys.map((k) => JSON.stringify(k)).join(', ')}`;
+      return `${path}: ${issue.message} (got ${quote(issue.path.reduce<unknown>((at, key) => (at as Record<PropertyKey, unknown> | undefined)?.[key], value))})`;
+    })
+    .join('; ');
+}
+
+function quote(value: unknown): string {
+  const text = value === undefined ? 'nothing' : JSON.stringify(value);
+  return text.length > 80 ? `${text.slice(0, 77)}...` : text;
+}

@@ -1,0 +1,56 @@
+import { z } from 'zod';
+import { AttemptId, Id, Sha256, Timestamp, TimingsMs } from './id.ts';
+
+/** Which part failed; what follows from it is one table, `runner/job/failure.ts`. */
+export const FailureClass = z.enum([
+  'invalid_job',
+  'job_id_reused',
+  'setup',
+  'policy',
+  'evaluator',
+  'guest',
+  'host',
+  'storage',
+  'poison',
+  'cancelled',
+]);
+export type FailureClass = z.infer<typeof FailureClass>;
+
+export const Failure = z.looseObject({ class: FailureClass, message: z.string() });
+export type Failure = z.infer<typeof Failure>;
+
+export const Status = z.enum(['completed', 'failed', 'cancelled', 'dead']);
+export type Status = z.infer<typeof Status>;
+
+/** Software emulation, hardware virtualisation, or no guest at all (load tests). */
+export const Accelerator = z.enum(['kvm', 'tcg', 'simulated']);
+export type Accelerator = z.infer<typeof Accelerator>;
+
+/** How a job ended: committed once on its results subject. `score` is null unless an evaluator's answer stands behind it. */
+export const Result = z.looseObject({
+  schema: z.literal('gymbus.result.v1'),
+  batch_id: Id,
+  job_id: Id,
+  job_sha256: Sha256.describe('Of the job message as received'),
+  attempt: AttemptId.nullable().describe('Null when no attempt was made'),
+  attempts: z.number().int().nonnegative(),
+  status: Status,
+  valid: z.boolean().describe('False when the infrastructure, not the agent, decided: mask it in training'),
+  score: z.number().min(0).max(1).nullable(),
+  reward: z.number().nullable(),
+  terminated: z.boolean().describe('The policy or the task ended the episode'),
+  truncated: z.boolean().describe('A limit ended the episode; it was still evaluated'),
+  stop_reason: z.enum(['done', 'fail', 'max_steps', 'total_s', 'policy_exhausted']).nullable(),
+  steps: z.number().int().nonnegative(),
+  failure: Failure.nullable(),
+  trajectory: z.string().nullable().describe('s3:// URL of the attempt, ending in a slash'),
+  runner: z.string(),
+  image_digest: z.string().nullable(),
+  accelerator: Accelerator.nullable(),
+  answer: z.string().nullable().describe("The policy's answer or reason, when it gave one"),
+  metadata: z.record(z.string(), z.json()).describe('As the job had it'),
+  started_at: Timestamp,
+  finished_at: Timestamp,
+  timings_ms: TimingsMs,
+});
+export type Result = z.infer<typeof Result>;
