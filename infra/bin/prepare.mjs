@@ -1,0 +1,108 @@
+// Makes a fresh clone runnable with nothing but Node: dependencies by `npm ci`, the program by `tsc`.
+// Plain JavaScript on Node's own modules: it runs before anything is installed.
+import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+export const root = path.resolve(path.dirname(fileURLToPath(import.meta.url)), '../..');
+const SOURCES = ['functions', 'runner', 'schemas', 'infra', 'images', 'test'];
+const MINIMUM_NODE = [20, 19];
+/** Builds kept, so that a process still running on an older one can load its late imports. */
+const BUILDS_KEPT = 4;
+
+/**
+ * Installs and compiles what is missing or out of date, saying what it does on standard error.
+ * @returns {string} the folder with the compiled program
+ */
+export function prepare() {
+  const [major, minor] = process.versions.node.split('.').map(Number);
+  if (major < MINIMUM_NODE[0] || (major === MINIMUM_NODE[0] && minor < MINIMUM_NODE[1])) {
+    fail(`Node ${MINIMUM_NODE.join('.')} or newer is needed, this is ${process.versions.node}.`);
+  }
+  installDependencies();
+  return compile();
+}
+
+function installDependencies() {
+  const lock = path.join(root, 'package-lock.json');
+  if (!existsSync(lock)) return; // installed as a package: npm has done it
+  const digest = createHash('sha256').update(readFileSync(lock)).digest('hex');
+  const stamp = path.join(root, 'node_modules', '.gymbus-installed');
+  if (existsSync(stamp) && readFileSync(stamp, 'utf8') === digest) return;
+  console.error('gymbus: installing npm dependencies ...');
+  run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], 'npm ci');
+  writeFileSync(stamp, digest);
+}
+
+/** Compiles into a folder named by the digest of all sources: whole or absent, and safe with several processes at once. */
+function compile() {
+  const digest = createHash('sha256');
+  const assets = [];
+  for (const folder of SOURCES) {
+    for (const file of filesBelow(path.join(root, folder))) {
+      const relative = path.relative(root, file);
+      digest.update(`${relative}\0`).update(readFileSync(file));
+      if (!file.endsWith('.ts')) assets.push(relative);
+    }
+  }
+  for (const file of ['package.json', 'tsconfig.json']) digest.update(readFileSync(path.join(root, file)));
+  const builds = path.join(root, 'dist');
+  const target = path.join(builds, digest.digest('hex').slice(0, 16));
+  if (existsSync(target)) return target;
+  console.error('gymbus: compiling ...');
+  const partial = path.join(builds, `.partial-${process.pid}`);
+  rmSync(partial, { recursive: true, force: true });
+  mkdirSync(partial, { recursive: true });
+  run(process.execPath, [path.join(root, 'node_modules/typescript/bin/tsc'), '-p', root, '--outDir', partial], 'tsc');
+  for (const asset of assets) cpSync(path.join(root, asset), path.join(partial, asset), { verbatimSymlinks: true });
+  try {
+    renameSync(partial, target);
+  } catch (error) {
+    rmSync(partial, { recursive: true, force: true });
+    if (!existsSync(target)) throw error; // else another process was first
+  }
+  removeOldBuilds(builds, target);
+  return target;
+}
+
+function removeOldBuilds(builds, current) {
+  const byAge = readdirSync(builds)
+    .map((name) => path.join(builds, name))
+    .filter((build) => build !== current)
+    .map((build) => ({ build, age: Date.now() - statSync(build).mtimeMs }))
+    .sort((a, b) => a.age - b.age);
+  for (const { build, age } of byAge.slice(BUILDS_KEPT - 1)) {
+    if (age > 3_600_000) rmSync(build, { recursive: true, force: true });
+  }
+}
+
+function filesBelow(folder) {
+  if (!existsSync(folder)) return [];
+  return readdirSync(folder, { withFileTypes: true, recursive: true })
+    .filter((entry) => !entry.isDirectory())
+    .map((entry) => path.join(entry.parentPath ?? entry.path, entry.name))
+    .filter((file) => !file.includes('__pycache__'))
+    .sort();
+}
+
+function run(command, args, what) {
+  const { status, error } = spawnSync(command, args, { cwd: root, stdio: ['ignore', 2, 2] });
+  if (error || status !== 0) fail(`${what} failed${error ? `: ${error.message}` : ''}; its output is above.`);
+}
+
+function fail(message) {
+  console.error(`gymbus: ${message}`);
+  process.exit(1);
+}

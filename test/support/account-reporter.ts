@@ -1,0 +1,14 @@
+import type { Reporter, TestCase, TestModule } from 'vitest/node';
+
+/** Names each skipped test, and closes with one plain line: `N passed, N failed, N skipped`. */
+export default class AccountReporter implements Reporter {
+  onTestRunEnd(modules: readonly TestModule[]): void {
+    const tests = modules.flatMap((module) => [...module.children.allTests()]);
+    const by = (state: string): TestCase[] => tests.filter((test) => test.result().state === state);
+    const brokenModules = modules.filter((module) => module.state() === 'failed' && by('failed').length === 0).length;
+    for (const test of by('skipped')) console.log(`skipped: ${test.module.relativeModuleId} > ${test.fullName}`);
+    console.log(
+      `${by('passed').length} passed, ${by('failed').length + brokenModules} failed, ${by('skipped').length} skipped`,
+    );
+  }
+}
