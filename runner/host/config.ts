@@ -1,0 +1,141 @@
+import os from 'node:os';
+import path from 'node:path';
+import { z } from 'zod';
+import { ID_PATTERN, Id } from '../../schemas/index.ts';
+
+const number = z.coerce.number();
+const optionalCount = z.preprocess(
+  (value) => (value === '' ? undefined : value),
+  number.int().min(1).max(4096).optional(),
+);
+
+/** The environment of a runner. Every variable has a default that works on one machine. */
+const Environment = z.object({
+  NATS_URL: z.string().default('nats://127.0.0.1:4222').describe('Servers, comma separated'),
+  NATS_CREDS: z.string().optional().describe('File with NATS credentials (JWT and seed)'),
+  NATS_USER: z.string().optional().describe('User, where no credentials file is used'),
+  NATS_PASSWORD: z.string().optional().describe('Password of NATS_USER'),
+  NATS_CA: z.string().optional().describe('File with the certificate authority of the NATS servers'),
+  AWS_ENDPOINT_URL: z
+    .string()
+    .optional()
+    .describe('S3 endpoint; AWS itself when unset. Keys by the usual AWS variables'),
+  AWS_REGION: z.string().default('us-east-1').describe('S3 region'),
+  AWS_CA_BUNDLE: z.string().optional().describe('File with the certificate authority of the S3 endpoint'),
+  GYMBUS_S3_PATH_STYLE: z
+    .enum(['auto', 'yes', 'no'])
+    .default('auto')
+    .describe('Bucket in the path, not in the host name; auto: yes where an endpoint is given'),
+  GYMBUS_BUCKET: z.string().min(3).default('gymbus').describe('Bucket of trajectories'),
+  GYMBUS_PREFIX: Id.default('gymbus').describe('First token of all subjects and of stream names'),
+  GYMBUS_RUNNER_ID: Id.default(defaultRunnerId()).describe('This runner; two on a host need two'),
+  GYMBUS_DATA: z
+    .string()
+    .default(underRoot('/var/lib/gymbus', '.local/share/gymbus'))
+    .describe('Templates, clones, spool'),
+  GYMBUS_CACHE: z
+    .string()
+    .default(underRoot('/var/cache/gymbus', '.cache/gymbus'))
+    .describe('Images and tools, by digest'),
+  GYMBUS_IMAGES: z.string().default('debian-desktop').describe('Images served, comma separated, name or name@digest'),
+  GYMBUS_ACTING: optionalCount.describe('Replicas that may act at once; by default from memory, CPUs and disk'),
+  GYMBUS_READY: optionalCount.describe('Ready replicas kept warm; by default as many as may act'),
+  GYMBUS_ACCEL: z.enum(['auto', 'kvm', 'tcg']).default('auto').describe('auto boots a tiny guest to find out'),
+  GYMBUS_SETTLE_MS: number.min(0).default(200).describe('Least time between an action and its picture'),
+  GYMBUS_SETTLE_MAX_MS: number.min(0).default(2_000).describe('Most time the picture may take to stand still'),
+  GYMBUS_DRAIN_S: number
+    .min(0)
+    .default(20)
+    .describe('How long jobs may still run after SIGTERM before they are given back'),
+  GYMBUS_DISK_FLOOR_GIB: number.min(0).default(2).describe('Free disk below which no job is pulled'),
+  GYMBUS_SPOOL_GIB: number
+    .positive()
+    .default(20)
+    .describe('Trajectory bytes waiting for S3 above which no job is pulled'),
+  GYMBUS_HEALTH_PORT: number
+    .int()
+    .min(0)
+    .max(65_535)
+    .default(0)
+    .describe('Port of /healthz on loopback; 0: any free one'),
+  GYMBUS_LOG_LEVEL: z.enum(['trace', 'debug', 'info', 'warn', 'error']).default('info').describe('Least level logged'),
+  GYMBUS_LOG_FORMAT: z.enum(['auto', 'json', 'pretty']).default('auto').describe('auto: pretty on a terminal'),
+});
+
+export const CONFIGURATION = Environment.shape;
+export type Config = ReturnType<typeof readConfig>;
+
+/** A variable is wrong; the message names each, its value and what it may be. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError';
+}
+
+/**
+ * Parses the environment once. Sizes come out in bytes, times in milliseconds.
+ * @throws ConfigError
+ */
+export function readConfig(env: Record<string, string | undefined>) {
+  const present = Object.fromEntries(
+    Object.entries(env).filter(([key, value]) => key in CONFIGURATION && value !== ''),
+  );
+  const parsed = Environment.safeParse(present);
+  if (!parsed.success) {
+    const lines = parsed.error.issues.map((issue) => {
+      const name = String(issue.path[0]);
+      return `${name}=${present[name] ?? ''}: ${issue.message}`;
+    });
+    throw new ConfigError(`wrong configuration:\n  ${lines.join('\n  ')}\n  gymbus run --help lists every variable`);
+  }
+  const e = parsed.data;
+  if (e.GYMBUS_SETTLE_MAX_MS < e.GYMBUS_SETTLE_MS) {
+    throw new ConfigError(
+      `GYMBUS_SETTLE_MAX_MS=${e.GYMBUS_SETTLE_MAX_MS} is below GYMBUS_SETTLE_MS=${e.GYMBUS_SETTLE_MS}: no picture would ever be taken in time; raise it`,
+    );
+  }
+  const gib = 2 ** 30;
+  return {
+    nats: {
+      servers: e.NATS_URL.split(',').map((server) => server.trim()),
+      credentialsFile: e.NATS_CREDS,
+      user: e.NATS_USER,
+      password: e.NATS_PASSWORD,
+      caFile: e.NATS_CA,
+      prefix: e.GYMBUS_PREFIX,
+    },
+    s3: {
+      endpoint: e.AWS_ENDPOINT_URL,
+      region: e.AWS_REGION,
+      caFile: e.AWS_CA_BUNDLE,
+      bucket: e.GYMBUS_BUCKET,
+      pathStyle:
+        e.GYMBUS_S3_PATH_STYLE === 'auto' ? e.AWS_ENDPOINT_URL !== undefined : e.GYMBUS_S3_PATH_STYLE === 'yes',
+    },
+    runnerId: e.GYMBUS_RUNNER_ID,
+    dataDir: e.GYMBUS_DATA,
+    cacheDir: e.GYMBUS_CACHE,
+    images: e.GYMBUS_IMAGES.split(',').map((name) => name.trim()),
+    acting: e.GYMBUS_ACTING,
+    ready: e.GYMBUS_READY,
+    accelerator: e.GYMBUS_ACCEL,
+    settle: { minMs: e.GYMBUS_SETTLE_MS, maxMs: e.GYMBUS_SETTLE_MAX_MS },
+    drainMs: e.GYMBUS_DRAIN_S * 1_000,
+    diskFloorBytes: e.GYMBUS_DISK_FLOOR_GIB * gib,
+    spoolLimitBytes: e.GYMBUS_SPOOL_GIB * gib,
+    healthPort: e.GYMBUS_HEALTH_PORT,
+    log: { level: e.GYMBUS_LOG_LEVEL, format: e.GYMBUS_LOG_FORMAT },
+  };
+}
+
+function defaultRunnerId(): string {
+  const name =
+    os
+      .hostname()
+      .split('.')[0]
+      ?.replaceAll(/[^A-Za-z0-9_-]/g, '-')
+      .slice(0, 64) ?? '';
+  return ID_PATTERN.test(name) ? name : 'runner';
+}
+
+function underRoot(system: string, home: string): string {
+  return process.getuid?.() === 0 ? system : path.join(os.homedir(), home);
+}
