@@ -6,8 +6,23 @@ import type { Guest, ScreenSize } from './guest.ts';
 export interface JobContext {
   readonly job: TrajectoryJob;
   readonly screen: ScreenSize;
-  /** Reads a file under `inputs/<batch>/`, the only objects a job may name. @param key relative to that folder, or whole */
-  readInput(key: string, signal: AbortSignal): Promise<Buffer>;
+  /** The bucket of `readInput`: the only one an `s3://` URL of a job may name. */
+  readonly bucket: string;
+  readonly downloads: DownloadSettings;
+  /**
+   * Reads a file under `inputs/<batch>/`, the only objects a job may name.
+   * @param key whole, and already checked to lie in that folder
+   * @throws the storage's own error; one over `maxBytes` is refused before it is read
+   */
+  readInput(key: string, limits: { maxBytes: number }, signal: AbortSignal): Promise<Buffer>;
+}
+
+/** What this host lets a job's `download` do. */
+export interface DownloadSettings {
+  /** Of one file; it is held in memory on its way into the guest. */
+  maxBytes: number;
+  /** Whether loopback, private, link-local and this host's own addresses may be reached. False wherever jobs come from others. */
+  allowPrivate: boolean;
 }
 
 /** One look at the desktop, as the policy gets it. */
@@ -19,12 +34,20 @@ export interface PolicyInput {
   /** PNG, or null where the job asked for none. */
   screenshot: Buffer | null;
   /** Actions of the previous step that were not sent, with the reason. */
-  rejected: readonly { index: number; message: string }[];
+  rejected: readonly RejectedAction[];
+}
+
+/** An action that was not sent to the guest. */
+export interface RejectedAction {
+  /** Place in the answer, from 0. */
+  index: number;
+  message: string;
 }
 
 export interface PolicyAnswer {
+  /** At least one; what follows a `done` or `fail` is ignored. */
   actions: Action[];
-  thoughts?: string;
+  thoughts?: string | undefined;
 }
 
 /** Plays one episode; made anew for each. */
@@ -42,41 +65,63 @@ export interface PolicyFunction<Params = unknown> {
   create(params: Params, context: JobContext): Policy;
 }
 
-/** What one set-up step did, kept with the attempt; a non-zero exit is recorded here and is no failure by itself. */
+/** What one set-up step did; a non-zero exit is recorded here and is no failure by itself. */
 export interface SetupRecord {
-  type: string;
+  /** Of the last run, where `until` repeats the command. */
   returncode?: number;
+  /** Text as the guest printed it, cut at 16 Ki characters. */
   stdout?: string;
   stderr?: string;
-  message?: string;
+  /** Cache-file names the step gave its output. */
+  stdout_file?: string;
+  stderr_file?: string;
+  runs?: number;
+  pid?: number;
+  files?: { path: string; bytes: number }[];
 }
 
 export interface SetupFunction<Params = unknown> {
   type: string;
   summary: string;
   parameters: z.ZodType<Params>;
+  /** What only the whole job can tell to be wrong, e.g. a key outside its inputs. @returns one line a problem */
+  check?(parameters: Params, job: TrajectoryJob): string[];
   /** @throws SetupError, or whatever the guest throws: all fail the set-up, never as a score */
   run(parameters: Params, guest: Guest, context: JobContext, signal: AbortSignal): Promise<SetupRecord>;
 }
 
 export interface GetterFunction<Params = unknown> {
   type: string;
+  summary: string;
+  /** Of every field but `type`. */
   parameters: z.ZodType<Params>;
   /** @throws GuestFileError "no such file" is an answer (a valid 0 under `and`); anything else fails the evaluation */
   get(parameters: Params, guest: Guest, context: JobContext, signal: AbortSignal): Promise<unknown>;
 }
 
-export interface MetricFunction {
+export interface MetricFunction<Expected = unknown, Options = unknown> {
   name: string;
-  /** Whether it compares with an expected value. */
-  options: z.ZodType;
-  /** @returns 0 to 1 @throws EvaluatorError when its inputs are not of the kind it compares */
-  score(result: unknown, expected: unknown, options: unknown): number;
+  summary: string;
+  /** What it compares with; null: it looks at the result alone, and an `expected` is an error of the job. */
+  expected: z.ZodType<Expected> | null;
+  options: z.ZodType<Options>;
+  /**
+   * @param result what the getter got; null where the guest has no such thing, which scores 0
+   * @returns 0 to 1
+   * @throws EvaluatorError when the result is not of the kind it compares
+   */
+  score(result: unknown, expected: Expected, options: Options): number;
 }
 
 /** A set-up step that went wrong in a way the job can see: a time-out, an unexpected exit code, a bad download. */
 export class SetupError extends Error {
   override readonly name = 'SetupError';
+  /** What was seen before it went wrong. */
+  readonly record: SetupRecord;
+  constructor(message: string, options: { cause?: unknown; record?: SetupRecord } = {}) {
+    super(message, 'cause' in options ? { cause: options.cause } : {});
+    this.record = options.record ?? {};
+  }
 }
 
 /** The evaluator could not answer: never a score. */
