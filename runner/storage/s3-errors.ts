@@ -1,0 +1,113 @@
+import { ObjectDamaged, ObjectMissing, StorageAway, StorageRefused } from './errors.ts';
+
+/** Which request failed, for messages. */
+export interface S3Request {
+  operation: string;
+  bucket: string;
+  /** Empty for requests about the bucket itself. */
+  key: string;
+  endpoint: string;
+}
+
+interface SdkError extends Error {
+  code?: string;
+  $metadata?: { httpStatusCode?: number };
+  $response?: { statusCode?: number };
+}
+
+/** Answers that mean "later", whatever their status: throttling, and uploads that broke off on the way. */
+const LATER = new Set([
+  'SlowDown',
+  'ThrottlingException',
+  'Throttling',
+  'TooManyRequestsException',
+  'RequestLimitExceeded',
+  'RequestTimeout',
+  'IncompleteBody',
+  'InternalError',
+  'ServiceUnavailable',
+  'OperationAborted',
+  'XMinioServerNotInitialized',
+]);
+/** The bytes that arrived were not the bytes that were hashed. */
+const DAMAGED = new Set([
+  'BadDigest',
+  'InvalidDigest',
+  'XAmzContentSHA256Mismatch',
+  'XAmzContentChecksumMismatch',
+  'ChecksumMismatch',
+]);
+
+const REMEDIES: [codes: RegExp, remedy: string][] = [
+  [
+    /^(InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|403|Forbidden|UnknownError|Unknown)$/,
+    'check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY',
+  ],
+  [/^(ExpiredToken|TokenRefreshRequired|ExpiredTokenException)$/, 'the credentials have expired: renew them'],
+  [
+    /^(CredentialsProviderError|NoCredentials)$/,
+    'no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile',
+  ],
+  [
+    /^(AccessDenied|AllAccessDisabled|AccountProblem)$/,
+    'give the account s3:PutObject, s3:GetObject and s3:ListBucket on it',
+  ],
+  [/^NoSuchBucket$/, 'create it, or name another with GYMBUS_BUCKET'],
+  [/^InvalidBucketName$/, 'name a legal one with GYMBUS_BUCKET: 3 to 63 of a-z, 0-9, dot, hyphen'],
+  [
+    /^(PermanentRedirect|AuthorizationHeaderMalformed|IllegalLocationConstraintException)$/,
+    'set AWS_REGION to its region',
+  ],
+  [/^RequestTimeTooSkewed$/, "this machine's clock and S3's differ: set it (NTP)"],
+  [
+    /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_VERIFY_LEAF_SIGNATURE|UNABLE_TO_GET_ISSUER_CERT.*|CERT_.*|ERR_TLS_CERT_ALTNAME_INVALID)$/,
+    'its certificate is not trusted here: set AWS_CA_BUNDLE to the file of its authority',
+  ],
+  [/^(EPROTO|ERR_SSL_.*)$/, 'it does not speak TLS: check http:// or https:// in AWS_ENDPOINT_URL'],
+  [
+    /^(EntityTooLarge|KeyTooLongError|InvalidArgument|InvalidRequest|NotImplemented|MethodNotAllowed)$/,
+    'this S3 server does not take the request',
+  ],
+];
+
+/**
+ * Turns whatever the SDK threw into one of four errors with a message for people.
+ * @returns `StorageAway` (try again), `StorageRefused`, `ObjectMissing` or `ObjectDamaged`; the SDK's error is its cause
+ */
+export function explainS3Error(
+  error: unknown,
+  request: S3Request,
+): StorageAway | StorageRefused | ObjectMissing | ObjectDamaged {
+  const e = error as SdkError;
+  const where = request.key ? `s3://${request.bucket}/${request.key}` : `bucket ${request.bucket}`;
+  const what = `${request.operation} ${where} at ${request.endpoint}`;
+  const status = e.$metadata?.httpStatusCode ?? e.$response?.statusCode;
+  const code = (status === undefined ? (e.code ?? e.name) : e.name) || 'Unknown';
+  const said = e.message && e.message !== code ? `: ${e.message}` : '';
+  const options = { cause: error };
+
+  if (DAMAGED.has(code)) {
+    return new ObjectDamaged(`${what}: the bytes changed between disk and S3 (${code}${said})`, options);
+  }
+  if (LATER.has(code) || status === 429 || status === 408 || (status !== undefined && status >= 500)) {
+    return new StorageAway(`${what}: not now (${status ?? ''} ${code}${said})`.replace('( ', '('), options);
+  }
+  if (
+    code === 'NoSuchKey' ||
+    (code === 'NotFound' && request.key) ||
+    (status === 404 && code !== 'NoSuchBucket' && request.key)
+  ) {
+    return new ObjectMissing(request.key, `${what}: there is no such object`, options);
+  }
+  const refusal = status === 404 && code === 'NotFound' ? 'NoSuchBucket' : code;
+  const remedy = REMEDIES.find(([codes]) => codes.test(refusal))?.[1];
+  if (remedy || (status !== undefined && status >= 300 && status < 500)) {
+    return new StorageRefused(
+      refusal,
+      `${what} refused (${status ?? ''} ${refusal}${said})${remedy ? `; ${remedy}` : ''}`.replace('( ', '('),
+      options,
+    );
+  }
+  // No status: the connection failed. A status below 300 with an error: the answer broke off or was no S3's.
+  return new StorageAway(`${what}: no answer (${code}${said})`, options);
+}

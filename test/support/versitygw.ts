@@ -1,0 +1,63 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const binary = path.join(process.env.GYMBUS_CACHE ?? '/var/cache/gymbus', 'bin/versitygw-1.8.0/versitygw');
+const credentials = { accessKeyId: 'gymbus', secretAccessKey: 'gymbussecret' };
+
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  return address.port;
+}
+
+/** A real S3 server with its own store, to kill, freeze and start again. */
+export async function startVersitygw() {
+  const folder = await mkdtemp(path.join(os.tmpdir(), 'gymbus-s3-'));
+  const port = await freePort();
+  let child: ChildProcess | undefined;
+  const start = async (): Promise<void> => {
+    child = spawn(binary, ['--port', `127.0.0.1:${port}`, '--quiet', 'posix', folder], {
+      env: { ROOT_ACCESS_KEY: credentials.accessKeyId, ROOT_SECRET_KEY: credentials.secretAccessKey },
+      stdio: 'ignore',
+    });
+    for (let tries = 0; tries < 100; tries++) {
+      const there = await fetch(`http://127.0.0.1:${port}/`).then(
+        () => true,
+        () => false,
+      );
+      if (there) return;
+      await sleep(50);
+    }
+    throw new Error('versitygw did not start');
+  };
+  const kill = async (): Promise<void> => {
+    if (!child || child.exitCode !== null || child.signalCode !== null) return;
+    const gone = once(child, 'exit');
+    child.kill('SIGKILL');
+    await gone;
+  };
+  await start();
+  return {
+    endpoint: `http://127.0.0.1:${port}`,
+    port,
+    credentials,
+    folder,
+    start,
+    kill,
+    freeze: () => child?.kill('SIGSTOP'),
+    thaw: () => child?.kill('SIGCONT'),
+    async stop(): Promise<void> {
+      child?.kill('SIGCONT');
+      await kill();
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
