@@ -1,6 +1,8 @@
 import type { Guest } from '../../functions/guest.ts';
 import type { Accelerator, InputAction, ReplicaPhase } from '../../schemas/index.ts';
 
+export { ActionRejected, MaybeDelivered, ReplicaLost } from '../qemu/errors.ts';
+
 /** A virtual machine, or a stand-in that says so in `accelerator`. Used for one attempt, then discarded. */
 export interface Replica extends AsyncDisposable {
   readonly id: string;
@@ -64,21 +66,6 @@ export interface ReplicaPool extends AsyncDisposable {
   waitReady(imageName: string, signal: AbortSignal): Promise<void>;
   /** Why fewer than configured are kept, e.g. `disk: 1.2 GiB free, floor is 2 GiB`; null when nothing is wrong. */
   readonly trouble: string | null;
-}
-
-/** The machine is gone under its user. */
-export class ReplicaLost extends Error {
-  override readonly name = 'ReplicaLost';
-}
-
-/** Nothing was sent to the guest. */
-export class ActionRejected extends Error {
-  override readonly name = 'ActionRejected';
-}
-
-/** An action was sent and its acknowledgement lost. */
-export class MaybeDelivered extends Error {
-  override readonly name = 'MaybeDelivered';
 }
 
 /** No replica could be made ready within the deadline: the host's trouble, not the job's. */

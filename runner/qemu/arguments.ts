@@ -1,0 +1,106 @@
+import type { ScreenSize } from '../../functions/guest.ts';
+
+/** The hardware of a machine: two that differ in any of it cannot share a template. */
+export interface Hardware {
+  accelerator: 'kvm' | 'tcg';
+  vcpus: number;
+  memoryMib: number;
+  screen: ScreenSize;
+  /** Off only to show that the gate notices: without it clones draw the same random numbers. */
+  vmGenerationId: boolean;
+}
+
+/** What belongs to one machine alone. */
+export interface MachineIdentity {
+  /** UUID: how a machine's process is recognised among all others. */
+  uuid: string;
+  /** UUID of the generation: a guest that sees it change reseeds its random numbers. */
+  generation: string;
+}
+
+/** Where a machine finds its memory and disk. */
+export interface MachineFiles {
+  memoryPath: string;
+  diskPath: string;
+  /** Socket of the QEMU guest agent, for people and for telling a dead helper from a dead guest. Shorter than 108 bytes. */
+  agentSocket: string;
+}
+
+/** Descriptors a machine's process inherits, by number. */
+export const DESCRIPTOR = { state: 3, qmp: 4, helper: 5, serial: 6 } as const;
+
+/** How a machine comes to life. */
+export type Start =
+  | { kind: 'boot'; kernelPath: string; initrdPath: string; cmdline: string }
+  /** From a template's device state, which it reads from the inherited descriptor; its memory is a private view of the template's. */
+  | { kind: 'clone' };
+
+/** The translation buffer fills as it is used; a small one thrashes (first command 2.3 s at 8 MiB, 0.3 s at 128). */
+const TCG_BUFFER_MIB = 128;
+
+/** Everything a template depends on, in QEMU's words; equal for a boot and for its clones. */
+export function hardwareArguments(hardware: Hardware): string[] {
+  const { accelerator, vcpus, memoryMib, screen } = hardware;
+  return [
+    '-nodefaults',
+    '-no-user-config',
+    ...['-accel', accelerator === 'tcg' ? `tcg,tb-size=${TCG_BUFFER_MIB}` : 'kvm'],
+    ...['-cpu', accelerator === 'tcg' ? 'max' : 'host'],
+    ...['-smp', String(vcpus)],
+    ...['-m', `${memoryMib}M`],
+    ...['-machine', 'q35,memory-backend=ram,vmport=off,i8042=off,sata=off,smbus=off,dump-guest-core=off'],
+    ...['-display', 'none', '-vga', 'none'],
+    ...['-device', `VGA,edid=on,xres=${screen.width},yres=${screen.height},vgamem_mb=${videoMemoryMib(screen)}`],
+    ...['-device', 'virtio-tablet-pci', '-device', 'virtio-keyboard-pci'],
+    ...['-device', 'virtio-rng-pci', '-device', 'pvpanic-pci'],
+    ...['-device', 'virtio-blk-pci,drive=disk'],
+    ...['-netdev', 'user,id=net,restrict=on', '-device', 'virtio-net-pci,netdev=net,romfile='],
+    ...['-device', 'virtio-serial-pci'],
+    ...['-device', 'virtserialport,chardev=agent,name=org.qemu.guest_agent.0'],
+    ...['-device', 'virtserialport,chardev=helper,name=gymbus.0'],
+    ...['-serial', 'chardev:serial'],
+  ];
+}
+
+/** A machine's whole command line, QEMU's own name left out. */
+export function machineArguments(
+  name: string,
+  hardware: Hardware,
+  identity: MachineIdentity,
+  files: MachineFiles,
+  start: Start,
+): string[] {
+  const share = start.kind === 'boot' ? 'on' : 'off';
+  return [
+    ...['-name', name, '-uuid', identity.uuid],
+    // No new processes, no privileges, no scheduling games, whatever a guest makes QEMU do.
+    ...['-sandbox', 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny'],
+    // A clone has no kernel to boot again: a reboot ends it. After a panic or a shutdown it stands still, to be looked at.
+    ...['-no-reboot', '-action', 'panic=pause,shutdown=pause'],
+    ...[
+      '-object',
+      `memory-backend-file,id=ram,size=${hardware.memoryMib}M,mem-path=${doubleCommas(files.memoryPath)},share=${share}`,
+    ],
+    ...['-drive', `file=${doubleCommas(files.diskPath)},if=none,id=disk,format=raw,cache=unsafe,discard=unmap`],
+    ...['-chardev', `socket,id=qmp,fd=${DESCRIPTOR.qmp}`, '-mon', 'chardev=qmp,mode=control'],
+    ...['-chardev', `socket,id=helper,fd=${DESCRIPTOR.helper}`],
+    ...['-chardev', `socket,id=serial,fd=${DESCRIPTOR.serial}`],
+    ...['-chardev', `socket,id=agent,path=${doubleCommas(files.agentSocket)},server=on,wait=off`],
+    ...hardwareArguments(hardware),
+    ...(hardware.vmGenerationId ? ['-device', `vmgenid,guid=${identity.generation}`] : []),
+    ...(start.kind === 'boot'
+      ? ['-kernel', start.kernelPath, '-initrd', start.initrdPath, '-append', start.cmdline]
+      : ['-S', '-incoming', 'defer']),
+  ];
+}
+
+/** The smallest power of two that holds the screen at 32 bits a pixel: idle video memory is private to each clone. */
+export function videoMemoryMib(screen: ScreenSize): number {
+  const mib = (screen.width * screen.height * 4) / 2 ** 20;
+  return Math.max(4, 2 ** Math.ceil(Math.log2(mib)));
+}
+
+/** QEMU splits its option values at commas; two of them stand for one. */
+function doubleCommas(value: string): string {
+  return value.replaceAll(',', ',,');
+}

@@ -1,0 +1,91 @@
+import type { Duplex } from 'node:stream';
+import { z } from 'zod';
+import { GuestSilent } from '../../functions/guest.ts';
+import { HelperError } from './errors.ts';
+import { JsonLines } from './json-lines.ts';
+import { Replies } from './replies.ts';
+
+const Reply = z.looseObject({
+  id: z.number().nullable(),
+  ok: z.boolean(),
+  code: z.string().optional(),
+  error: z.string().optional(),
+});
+
+/**
+ * Client of the resident helper inside the guest. Requests go out as they come and are answered in any order.
+ * A request that got no answer may have been served.
+ */
+export class HelperClient {
+  readonly #lines: JsonLines;
+  readonly #replies = new Replies();
+
+  constructor(stream: Duplex) {
+    this.#lines = new JsonLines(
+      stream,
+      (value) => this.#take(value),
+      (reason) =>
+        this.#replies.failAll(new GuestSilent(`the guest's channel is gone: ${reason.message}`, { cause: reason })),
+    );
+    // Ends whatever half line the helper may have read before this end was opened.
+    this.#lines.sendRaw('\n');
+  }
+
+  /**
+   * @throws HelperError the helper said no
+   * @throws GuestSilent no answer within the deadline
+   */
+  async call<T extends z.ZodType>(
+    op: string,
+    fields: Record<string, unknown>,
+    reply: T,
+    options: { deadlineMs: number; signal?: AbortSignal | undefined },
+  ): Promise<z.infer<T>> {
+    if (this.#lines.closed) {
+      throw new GuestSilent(`the guest's channel is gone: ${this.#lines.closed.message}`);
+    }
+    const answer = await this.#replies.request(
+      (id) => this.#lines.send({ id, op, ...fields }),
+      options.deadlineMs,
+      () => new GuestSilent(`the guest did not answer ${op} within ${options.deadlineMs} ms`),
+      options.signal,
+    );
+    const parsed = reply.safeParse(answer);
+    if (!parsed.success) {
+      throw new HelperError('EPROTO', `the guest answered ${op} with something else: ${z.prettifyError(parsed.error)}`);
+    }
+    return parsed.data;
+  }
+
+  async ping(deadlineMs: number, signal?: AbortSignal): Promise<void> {
+    await this.call('ping', {}, z.unknown(), { deadlineMs, signal });
+  }
+
+  /**
+   * Waits for a guest that is still starting: asks again, since bytes sent before its driver is up are lost.
+   * @throws GuestSilent after the deadline
+   */
+  async waitUp(deadlineMs: number, signal: AbortSignal): Promise<void> {
+    const end = performance.now() + deadlineMs;
+    for (;;) {
+      try {
+        return await this.ping(1_000, signal);
+      } catch (error) {
+        if (signal.aborted || this.#lines.closed || performance.now() > end) throw error;
+        this.#lines.sendRaw('\n');
+      }
+    }
+  }
+
+  close(): void {
+    this.#lines.destroy();
+  }
+
+  #take(value: unknown): void {
+    const parsed = Reply.safeParse(value);
+    if (!parsed.success || parsed.data.id === null) return;
+    const { id, ok, code, error } = parsed.data;
+    if (ok) this.#replies.answer(id, value);
+    else this.#replies.fail(id, new HelperError(code ?? 'EUNKNOWN', error ?? 'the guest gave no reason'));
+  }
+}

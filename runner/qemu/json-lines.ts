@@ -1,0 +1,72 @@
+import type { Duplex } from 'node:stream';
+import { StringDecoder } from 'node:string_decoder';
+
+/** A line longer than this is not of the protocol: helper replies end at 1 MiB, QMP's are far shorter. */
+const MAX_LINE_CHARS = 8 * 2 ** 20;
+
+/** One JSON value a line, both ways, over a stream that may close at any time. */
+export class JsonLines {
+  readonly #stream: Duplex;
+  readonly #decoder = new StringDecoder('utf8');
+  #parts: string[] = [];
+  #partChars = 0;
+  #closed: Error | null = null;
+
+  /**
+   * @param onValue every value that arrives; a line that is no JSON is left out
+   * @param onClose once, with the reason
+   */
+  constructor(stream: Duplex, onValue: (value: unknown) => void, onClose: (reason: Error) => void) {
+    this.#stream = stream;
+    const close = (reason: Error): void => {
+      if (this.#closed) return;
+      this.#closed = reason;
+      stream.destroy();
+      onClose(reason);
+    };
+    stream.on('data', (chunk: Buffer) => this.#take(this.#decoder.write(chunk), onValue, close));
+    stream.on('error', (error) => close(error));
+    stream.on('close', () => close(new Error('channel closed')));
+    stream.on('end', () => close(new Error('channel closed by the other end')));
+  }
+
+  get closed(): Error | null {
+    return this.#closed;
+  }
+
+  send(value: unknown): void {
+    if (!this.#closed) this.#stream.write(`${JSON.stringify(value)}\n`);
+  }
+
+  sendRaw(text: string): void {
+    if (!this.#closed) this.#stream.write(text);
+  }
+
+  destroy(): void {
+    this.#stream.destroy();
+  }
+
+  #take(text: string, onValue: (value: unknown) => void, close: (reason: Error) => void): void {
+    let rest = text;
+    for (let end = rest.indexOf('\n'); end >= 0; end = rest.indexOf('\n')) {
+      const line = this.#parts.length > 0 ? this.#parts.join('') + rest.slice(0, end) : rest.slice(0, end);
+      this.#parts = [];
+      this.#partChars = 0;
+      rest = rest.slice(end + 1);
+      const value = parse(line);
+      if (value !== undefined) onValue(value);
+    }
+    if (rest === '') return;
+    this.#parts.push(rest);
+    this.#partChars += rest.length;
+    if (this.#partChars > MAX_LINE_CHARS) close(new Error(`a line of more than ${MAX_LINE_CHARS} characters`));
+  }
+}
+
+function parse(line: string): unknown {
+  try {
+    return JSON.parse(line);
+  } catch {
+    return undefined;
+  }
+}

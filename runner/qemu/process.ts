@@ -1,0 +1,100 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import type { Duplex, Readable } from 'node:stream';
+import { within } from './deadline.ts';
+import { Tail } from './tail.ts';
+
+/** Of `prctl`, on each processor architecture Node runs QEMU on. */
+const PRCTL: Partial<Record<NodeJS.Architecture, number>> = { x64: 157, arm64: 167 };
+
+/**
+ * Runs in place of QEMU until it becomes it (perl-base is part of every Debian). Huge pages off: a clone pays for each page it touches,
+ * 2 MiB at a time with them. SIGKILL when the runner dies, and at once should it be dead already.
+ */
+const LAUNCHER = `
+my ($prctl, $parent) = splice(@ARGV, 0, 2);
+syscall($prctl, 41, 1, 0, 0, 0) == 0 or die "launcher: cannot turn huge pages off: $!\\n";
+syscall($prctl, 1, 9, 0, 0, 0) == 0 or die "launcher: cannot tie qemu to its runner: $!\\n";
+getppid() == $parent or die "launcher: the runner is gone\\n";
+exec { $ARGV[0] } @ARGV or die "launcher: cannot start $ARGV[0]: $!\\n";
+`;
+
+/** SIGKILL needs no cooperation; more than this and the kernel itself is stuck. */
+const KILL_DEADLINE_MS = 10_000;
+
+export interface Exit {
+  code: number | null;
+  signal: NodeJS.Signals | null;
+}
+
+/** One QEMU process: started tied to this one, its standard error kept, its exit observed. */
+export class QemuProcess {
+  readonly pid: number;
+  /** Resolves once, when the process is gone and reaped. */
+  readonly exited: Promise<Exit>;
+  readonly qmp: Duplex;
+  readonly helper: Duplex;
+  readonly #child: ChildProcess;
+  readonly #stderr = new Tail(16 * 1024);
+  readonly #serial = new Tail(256 * 1024);
+
+  private constructor(child: ChildProcess, pid: number) {
+    this.#child = child;
+    this.pid = pid;
+    this.exited = once(child, 'exit').then(([code, signal]) => ({ code, signal }));
+    const [, , stderr, , qmp, helper, serial] = child.stdio as readonly unknown[];
+    this.qmp = qmp as Duplex;
+    this.helper = helper as Duplex;
+    (stderr as Readable).on('data', (chunk: Buffer) => this.#stderr.add(chunk)).on('error', () => undefined);
+    (serial as Duplex).on('data', (chunk: Buffer) => this.#serial.add(chunk)).on('error', () => undefined);
+  }
+
+  /**
+   * @param stateFd descriptor of the device state a clone starts from; null for a boot
+   * @throws when the launcher cannot be started; that QEMU itself cannot be is seen by its exit
+   */
+  static async start(qemuPath: string, args: readonly string[], stateFd: number | null): Promise<QemuProcess> {
+    const prctl = PRCTL[process.arch];
+    if (prctl === undefined) throw new Error(`qemu cannot be tied to its runner on ${process.arch}`);
+    // A session of its own: a terminal's Ctrl-C is for the runner to act on.
+    const child = spawn('perl', ['-e', LAUNCHER, String(prctl), String(process.pid), qemuPath, ...args], {
+      detached: true,
+      env: { PATH: process.env.PATH ?? '/usr/bin:/bin', LC_ALL: 'C' },
+      stdio: ['ignore', 'ignore', 'pipe', stateFd ?? 'ignore', 'pipe', 'pipe', 'pipe'],
+    });
+    if (child.pid === undefined) {
+      const [error] = await once(child, 'error');
+      throw new Error(`cannot start perl, which starts qemu: ${(error as Error).message}`, { cause: error });
+    }
+    return new QemuProcess(child, child.pid);
+  }
+
+  /** The last 16 KiB QEMU said on standard error. */
+  get stderr(): string {
+    return this.#stderr.read().toString('utf8').trim();
+  }
+
+  /** The last 256 KiB of the guest's serial console. */
+  get serial(): Buffer {
+    return this.#serial.read();
+  }
+
+  /** Idempotent. @throws when the kernel does not let go of it */
+  async kill(): Promise<Exit> {
+    this.#child.kill('SIGKILL');
+    const exit = await within(
+      this.exited,
+      KILL_DEADLINE_MS,
+      () => new Error(`qemu (pid ${this.pid}) did not end ${KILL_DEADLINE_MS} ms after SIGKILL`),
+    );
+    for (const stream of this.#child.stdio) stream?.destroy();
+    return exit;
+  }
+}
+
+/** An exit in words. */
+export function describeExit(exit: Exit, stderr: string): string {
+  const how = exit.signal ? `qemu exited with signal ${exit.signal}` : `qemu exited with code ${exit.code}`;
+  const last = stderr.split('\n').at(-1);
+  return last ? `${how}: ${last}` : how;
+}
