@@ -40,7 +40,7 @@ export function osworldTaskToJob(task: unknown, options: OsworldJobOptions): Tra
   const parsed = OsworldTask.safeParse(task);
   if (!parsed.success) throw new OsworldTaskError(`no OSWorld task: ${explainIssues(parsed.error, task)}`);
   const { id, instruction, config, evaluator, ...rest } = parsed.data;
-  const job = {
+  const job: unknown = {
     schema: 'gymbus.job.v1',
     batch_id: options.batchId,
     job_id: options.jobId ?? id,
