@@ -26,6 +26,9 @@ const CONNECT_MS = 5_000;
 /** Above all concurrent users of one client, for the time-out of a connection also counts the wait for a free socket. */
 const MAX_SOCKETS = 64;
 
+/** Everything the SDK would say is in the errors it throws, and who catches them tells. */
+const SILENT = { trace: () => {}, debug: () => {}, info: () => {}, warn: () => {}, error: () => {} };
+
 /**
  * A client that does not retry by itself: callers do, and know of it.
  * A put that brings its own SHA-256 has its payload signed with it, so the server checks the bytes twice and
@@ -34,11 +37,14 @@ const MAX_SOCKETS = 64;
  * @throws when the CA file cannot be read
  */
 export function createS3Client(config: S3Config, maxTries = 1): S3Client {
+  // The SDK is pinned: that its later versions want a later Node is nothing for a runner's log.
+  process.env.AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED ??= 'true';
   const agent = { keepAlive: true, maxSockets: MAX_SOCKETS };
   const client = new S3Client({
     region: config.region,
     forcePathStyle: config.pathStyle ?? config.endpoint !== undefined,
     maxAttempts: maxTries,
+    logger: SILENT,
     // A wait for `100 Continue` saves nothing on bodies this small, and costs a fresh connection each.
     expectContinueHeader: false,
     requestHandler: {

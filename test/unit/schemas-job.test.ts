@@ -1,0 +1,126 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { parseJob, TrajectoryJob } from '../../schemas/index.ts';
+import { sampleJob } from '../support/samples.ts';
+
+const parse = (body: unknown) => parseJob(Buffer.from(JSON.stringify(body)));
+const reasonOf = (body: unknown): string => {
+  const parsed = parse(body);
+  if (parsed.kind !== 'invalid') throw new Error(`expected invalid, got ${parsed.kind}`);
+  return parsed.reason;
+};
+
+describe('a job', () => {
+  it('needs six fields; the rest has defaults', () => {
+    expect(parse(sampleJob())).toEqual({
+      kind: 'job',
+      job: {
+        ...sampleJob(),
+        setup: [],
+        policy: { name: 'scripted', params: {} },
+        observation: { screenshot: true, a11y_tree: false },
+        limits: { max_steps: 15, setup_s: 60, step_s: 30, evaluate_s: 60, total_s: 600 },
+        retry: { max_attempts: 3 },
+        seed: 0,
+        metadata: {},
+      },
+    });
+  });
+
+  it('keeps the other limits when one is given', () => {
+    const parsed = parse(sampleJob({ limits: { max_steps: 3 } }));
+    expect(parsed).toMatchObject({ job: { limits: { max_steps: 3, total_s: 600 } } });
+  });
+
+  it('with everything given comes out as it went in', () => {
+    const whole = TrajectoryJob.parse(
+      sampleJob({
+        setup: [{ type: 'execute', parameters: { command: ['mkdir', 'todo'] } }],
+        policy: { name: 'scripted', params: { actions: [{ type: 'done' }] } },
+        evaluator: {
+          func: ['exact_match', 'is_utc_0'],
+          result: [{ type: 'vm_command_line', command: 'ls', shell: true }, null],
+          expected: [{ type: 'rule', rules: { expected: 'done\n' } }, null],
+          conj: 'or',
+        },
+        metadata: { group: 'g1', nested: { deep: [1, null, 'ä'] } },
+        seed: 7,
+      }),
+    );
+    expect(parse(whole)).toEqual({ kind: 'job', job: whole });
+  });
+
+  it('names an unknown field, wherever it is', () => {
+    expect(reasonOf({ ...sampleJob(), colour: 'red' })).toBe('unknown field "colour"');
+    expect(reasonOf({ ...sampleJob(), policy: { name: 'x', parms: {} } })).toBe('policy: unknown field "parms"');
+    expect(reasonOf({ ...sampleJob(), setup: [{ type: 'sleep', seconds: 1 }] })).toBe(
+      'setup.0: unknown field "seconds"',
+    );
+    expect(reasonOf({ ...sampleJob(), limits: { max_step: 3 } })).toBe('limits: unknown field "max_step"');
+  });
+
+  it('of wrong types: every field is named with the value received', () => {
+    const reason = reasonOf({ ...sampleJob(), instruction: 42, limits: { max_steps: 'many' }, seed: -1 });
+    expect(reason).toMatch(/instruction: .*\(got 42\)/);
+    expect(reason).toMatch(/limits\.max_steps: .*\(got "many"\)/);
+    expect(reason).toMatch(/seed: .*\(got -1\)/);
+  });
+
+  it('with a field missing says so', () => {
+    const { instruction: _, ...rest } = sampleJob();
+    expect(reasonOf(rest)).toMatch(/^instruction: .*\(got nothing\)$/);
+  });
+
+  it.each(['a.b', 'a/b', '..', 'a b', 'ä', '', 'x'.repeat(65), '*', '>'])('refuses the id %j, with its value', (id) => {
+    expect(reasonOf({ ...sampleJob(), job_id: id })).toContain(`(got ${JSON.stringify(id).slice(0, 70)}`);
+    expect(reasonOf({ ...sampleJob(), batch_id: id })).toMatch(/^batch_id: /);
+    expect(reasonOf({ ...sampleJob(), image: id })).toMatch(/^image: /);
+  });
+
+  it.each(['a', 'A-b_9', 'x'.repeat(64)])('takes the id %j', (id) => {
+    expect(parse(sampleJob({ job_id: id, batch_id: id, image: id })).kind).toBe('job');
+  });
+
+  it.each(['[]', 'null', '42', '"job"'])('is no %s', (text) => {
+    expect(parseJob(Buffer.from(text))).toMatchObject({
+      kind: 'invalid',
+      reason: expect.stringMatching(/^\(the whole\): /),
+    });
+  });
+
+  it('is UTF-8 JSON', () => {
+    expect(parseJob(Buffer.from('{"schema":'))).toMatchObject({
+      kind: 'invalid',
+      reason: expect.stringMatching(/not UTF-8 JSON/),
+    });
+    expect(parseJob(new Uint8Array())).toMatchObject({ kind: 'invalid' });
+    const latin1 = Buffer.from(JSON.stringify(sampleJob({ instruction: 'Ordner öffnen' })), 'latin1');
+    expect(parseJob(latin1)).toMatchObject({ kind: 'invalid', reason: expect.stringMatching(/not UTF-8 JSON/) });
+  });
+
+  it.each(['gymbus.job.v1.1', 'gymbus.job.v1.12', 'gymbus.job.v2', 'gymbus.job.v2.1'])(
+    'of version %s is for a newer runner, whatever else it holds',
+    (version) => {
+      expect(parse({ ...sampleJob(), schema: version, colour: 'red' })).toEqual({ kind: 'newer', version });
+    },
+  );
+
+  it.each(['gymbus.job.v0', 'gymbus.job', 'other.job.v1', 1, null, undefined])('of schema %j is wrong', (schema) => {
+    expect(reasonOf({ ...sampleJob(), schema })).toMatch(/^schema: /);
+  });
+
+  it('never throws, whatever bytes come', () => {
+    fc.assert(fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => parseJob(bytes).kind === 'invalid'));
+    fc.assert(fc.property(fc.json(), (text) => parseJob(Buffer.from(text)).kind === 'invalid'));
+  });
+
+  it('changed in one place by any value is never accepted as something else', () => {
+    fc.assert(
+      fc.property(fc.constantFrom(...Object.keys(sampleJob())), fc.jsonValue(), (field, value) => {
+        const parsed = parse({ ...sampleJob(), [field]: value });
+        if (parsed.kind === 'job') expect(parsed.job[field as keyof typeof parsed.job]).toBeDefined();
+        if (parsed.kind === 'invalid') expect(parsed.reason).toContain(field);
+      }),
+    );
+  });
+});
