@@ -1,0 +1,167 @@
+import { randomInt } from 'node:crypto';
+import { AttemptHistory, type AttemptRecord, attemptsKey, type FailureClass } from '../../schemas/index.ts';
+import type { Bus } from './index.ts';
+import { lastStored, type Patience, swapStored, untilAnswered } from './stored.ts';
+import { kvSubject } from './streams.ts';
+
+export type Begun =
+  | { kind: 'begun'; attempt: AttemptRecord; history: AttemptHistory }
+  /** As many attempts as the job may have are spent; nothing was written. */
+  | { kind: 'used_up'; history: AttemptHistory };
+
+export interface AttemptRequest {
+  batch: string;
+  job: string;
+  /** Of the job message as received. */
+  sha256: string;
+  fence: number;
+  maxAttempts: number;
+  runner: string;
+}
+
+/** How an attempt ended: `class` null when it was played to its outcome. */
+export interface AttemptEnd {
+  class: FailureClass | null;
+  message?: string | null;
+  replicaLost?: boolean;
+}
+
+/** This host's trouble, S3's, or a cancel: none of it says anything about the job. */
+const COSTLESS: ReadonlySet<FailureClass | null> = new Set<FailureClass>(['host', 'storage', 'cancelled']);
+
+/**
+ * The attempts that count against a job's `max_attempts`, in order. One that never ended counts: its runner died with it.
+ * History of another body, or of a run that was superseded, counts nothing.
+ */
+export function spentAttempts(history: AttemptHistory | null, fence: number, sha256: string): AttemptRecord[] {
+  if (history === null || history.fence !== fence || history.job_sha256 !== sha256) return [];
+  return history.attempts.filter((attempt) => attempt.ended_at === null || !COSTLESS.has(attempt.class));
+}
+
+/**
+ * Writes a new attempt down, by compare-and-swap, before the guest is touched; refuses when they are used up.
+ * @throws the signal's reason when the bus stays away until then
+ */
+export function beginAttempt(bus: Bus, request: AttemptRequest, patience?: Patience): Promise<Begun> {
+  const { batch, job, sha256, fence } = request;
+  const suffix = randomSuffix();
+  const startedAt = new Date().toISOString();
+  return editHistory<Begun>(
+    bus,
+    batch,
+    job,
+    (stored) => {
+      const same = stored !== null && stored.fence === fence && stored.job_sha256 === sha256;
+      const history: AttemptHistory = same
+        ? stored
+        : { schema: 'gymbus.attempts.v1', job_sha256: sha256, fence, attempts: [] };
+      // An earlier write of this very call whose answer was lost.
+      const written = history.attempts.find((attempt) => attempt.attempt.endsWith(`-${suffix}`));
+      if (written) return { answer: { kind: 'begun', attempt: written, history } };
+      if (spentAttempts(history, fence, sha256).length >= request.maxAttempts) {
+        return { answer: { kind: 'used_up', history } };
+      }
+      const attempt: AttemptRecord = {
+        attempt: `${history.attempts.length + 1}-${suffix}`,
+        runner: request.runner,
+        started_at: startedAt,
+        ended_at: null,
+        class: null,
+        message: null,
+        replica_lost: false,
+      };
+      const next = { ...history, attempts: [...history.attempts, attempt] };
+      return { write: next, answer: { kind: 'begun', attempt, history: next } };
+    },
+    patience,
+  );
+}
+
+/**
+ * Writes down how an attempt ended. The first end stands.
+ * @returns the history as it is now, or null when it is no longer that attempt's
+ */
+export function endAttempt(
+  bus: Bus,
+  batch: string,
+  job: string,
+  attemptId: string,
+  end: AttemptEnd,
+  patience?: Patience,
+): Promise<AttemptHistory | null> {
+  const endedAt = new Date().toISOString();
+  return editHistory<AttemptHistory | null>(
+    bus,
+    batch,
+    job,
+    (stored) => {
+      const found = stored?.attempts.find((attempt) => attempt.attempt === attemptId);
+      if (!stored || !found) return { answer: null };
+      if (found.ended_at !== null) return { answer: stored };
+      const ended: AttemptRecord = {
+        ...found,
+        ended_at: endedAt,
+        class: end.class,
+        message: end.message?.slice(0, MAX_MESSAGE_CHARS) ?? null,
+        replica_lost: end.replicaLost ?? false,
+      };
+      const next = { ...stored, attempts: stored.attempts.map((attempt) => (attempt === found ? ended : attempt)) };
+      return { write: next, answer: next };
+    },
+    patience,
+  );
+}
+
+/** The attempts of a job as the bus remembers them. */
+export function readAttempts(
+  bus: Bus,
+  batch: string,
+  job: string,
+  patience?: Patience,
+): Promise<AttemptHistory | null> {
+  return editHistory<AttemptHistory | null>(bus, batch, job, (stored) => ({ answer: stored }), patience);
+}
+
+/** Fifty deliveries with such messages still fit into one value. */
+const MAX_MESSAGE_CHARS = 2_000;
+
+type Edit<T> = (stored: AttemptHistory | null) => { write?: AttemptHistory; answer: T };
+
+/** Reads, edits and swaps until nobody came between; the edit must be repeatable. */
+function editHistory<T>(bus: Bus, batch: string, job: string, edit: Edit<T>, patience?: Patience): Promise<T> {
+  const bucket = bus.names.attemptsBucket;
+  const subject = kvSubject(bucket, attemptsKey(batch, job));
+  return untilAnswered(
+    bus,
+    'attempts',
+    async () => {
+      for (;;) {
+        patience?.signal?.throwIfAborted();
+        const stored = await lastStored(bus, `KV_${bucket}`, subject);
+        const { write, answer } = edit(stored ? readHistory(bus, subject, stored.data) : null);
+        if (write === undefined) return answer;
+        const seq = await swapStored(bus, subject, Buffer.from(JSON.stringify(write)), stored?.seq ?? 0);
+        if (seq !== null) return answer;
+      }
+    },
+    patience,
+  );
+}
+
+/** Null for a deleted key (no body) and for what is no history: both start anew. */
+function readHistory(bus: Bus, subject: string, data: Uint8Array): AttemptHistory | null {
+  if (data.length === 0) return null;
+  try {
+    return AttemptHistory.parse(JSON.parse(Buffer.from(data).toString('utf8')));
+  } catch (error) {
+    bus.log.warn({ err: error, subject }, 'attempts are unreadable; counting anew');
+    return null;
+  }
+}
+
+const ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
+
+/** Ten characters, 51 bits: what keeps two holders of the same ordinal apart. */
+function randomSuffix(): string {
+  return Array.from({ length: 10 }, () => ALPHABET[randomInt(ALPHABET.length)]).join('');
+}

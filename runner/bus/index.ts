@@ -1,0 +1,85 @@
+import { type JetStreamClient, type JetStreamManager, jetstream } from '@nats-io/jetstream';
+import type { NatsConnection } from '@nats-io/transport-node';
+import type { Logger } from 'pino';
+import { type BusNames, busNames } from '../../schemas/index.ts';
+import { type ConnectSettings, connectBus } from './connection.ts';
+
+/** An open connection to the bus and its names; every function of this folder takes one. */
+export interface Bus extends AsyncDisposable {
+  readonly nc: NatsConnection;
+  readonly js: JetStreamClient;
+  readonly jsm: JetStreamManager;
+  readonly names: BusNames;
+  readonly log: Logger;
+  /** False while the client looks for a server. What is published then is sent later, when nobody may want it any more. */
+  readonly connected: boolean;
+  /** Calls back after each reconnection, when whatever was announced meanwhile has been missed. @returns how to stop it */
+  onReconnect(callback: () => void): () => void;
+}
+
+export interface BusSettings extends ConnectSettings {
+  /** First token of all subjects; `gymbus` by default. */
+  prefix?: string | undefined;
+}
+
+/**
+ * Opens the bus: waits for a server, see `connectBus`. Streams are not made here: `ensureStreams` does.
+ * @throws BusRefused, BusUnreachable, or the signal's reason
+ */
+export async function openBus(settings: BusSettings): Promise<Bus> {
+  const names = busNames(settings.prefix);
+  const { nc, jsm } = await connectBus(settings);
+  return new OpenBus(nc, jsm, names, settings.log);
+}
+
+class OpenBus implements Bus {
+  readonly nc: NatsConnection;
+  readonly js: JetStreamClient;
+  readonly jsm: JetStreamManager;
+  readonly names: BusNames;
+  readonly log: Logger;
+  #connected = true;
+  readonly #onReconnect = new Set<() => void>();
+  readonly #watching: Promise<void>;
+
+  constructor(nc: NatsConnection, jsm: JetStreamManager, names: BusNames, log: Logger) {
+    this.nc = nc;
+    this.js = jetstream(nc);
+    this.jsm = jsm;
+    this.names = names;
+    this.log = log;
+    this.#watching = this.#watch();
+  }
+
+  get connected(): boolean {
+    return this.#connected && !this.nc.isClosed();
+  }
+
+  onReconnect(callback: () => void): () => void {
+    this.#onReconnect.add(callback);
+    return () => this.#onReconnect.delete(callback);
+  }
+
+  async #watch(): Promise<void> {
+    for await (const status of this.nc.status()) {
+      if (status.type === 'disconnect') {
+        this.#connected = false;
+        this.log.warn({ server: status.server }, 'connection to NATS lost; reconnecting');
+      } else if (status.type === 'reconnect') {
+        this.#connected = true;
+        this.log.info({ server: status.server, version: this.nc.info?.version }, 'connected to NATS again');
+        for (const callback of this.#onReconnect) callback();
+      } else if (status.type === 'error') {
+        this.log.warn({ err: status.error }, 'NATS reports an error');
+      } else if (status.type === 'ldm') {
+        this.log.info({ server: status.server }, 'nats-server is shutting down');
+      }
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#onReconnect.clear();
+    await this.nc.close();
+    await this.#watching;
+  }
+}

@@ -1,0 +1,107 @@
+import { JetStreamApiCodes, JetStreamApiError, JetStreamError } from '@nats-io/jetstream';
+import { type MsgHdrs, RequestError, TimeoutError } from '@nats-io/transport-node';
+import pRetry from 'p-retry';
+import type { Bus } from './index.ts';
+
+/** The last message of a subject. */
+export interface Stored {
+  seq: number;
+  data: Uint8Array;
+  headers: MsgHdrs;
+  time: Date;
+}
+
+export interface Patience {
+  /** Ends the wait for a bus that is away; its reason is thrown. */
+  signal?: AbortSignal | undefined;
+}
+
+/** One request to a healthy server takes milliseconds; a frozen one is asked again after this. */
+export const REQUEST_MS = 5_000;
+const FIRST_PAUSE_MS = 200;
+/** A server that is back is noticed within this time. */
+const LONGEST_PAUSE_MS = 2_000;
+
+/** Nobody answered: it may or may not have been done. */
+export class BusAway extends Error {
+  override readonly name = 'BusAway';
+}
+
+/**
+ * Reads the last message of a subject from the stream's leader, which alone knows of every commit.
+ * @throws BusAway
+ */
+export async function lastStored(bus: Bus, stream: string, subject: string): Promise<Stored | null> {
+  const message = await answered(bus, () => bus.jsm.streams.getMessage(stream, { last_by_subj: subject }));
+  if (message === null) return null;
+  return { seq: message.seq, data: message.data, headers: message.header, time: message.time };
+}
+
+/**
+ * Publishes when `expected` is still the sequence of the subject's last message, 0 for none.
+ * @returns the new sequence, or null when another message was first
+ * @throws BusAway when it may have been stored: read the subject before anything else
+ */
+export async function swapStored(
+  bus: Bus,
+  subject: string,
+  data: Uint8Array,
+  expected: number,
+  headers?: MsgHdrs,
+): Promise<number | null> {
+  try {
+    const options = {
+      timeout: REQUEST_MS,
+      expect: { lastSubjectSequence: expected },
+      ...(headers === undefined ? {} : { headers }),
+    };
+    return (await answered(bus, () => bus.js.publish(subject, data, options))).seq;
+  } catch (error) {
+    if (error instanceof JetStreamApiError && REFUSED.has(error.code)) return null;
+    throw error;
+  }
+}
+
+const REFUSED = new Set<number>([
+  JetStreamApiCodes.StreamWrongLastSequence,
+  JetStreamApiCodes.StreamWrongLastSequenceUnknown,
+]);
+
+/** Runs one exchange with the server, with its silence told apart from its refusals. @throws BusAway */
+export async function answered<T>(bus: Bus, exchange: () => Promise<T>): Promise<T> {
+  // Without a connection a request would wait in the client and be sent when nobody waits for it any more.
+  if (!bus.connected) throw new BusAway('not connected to NATS');
+  try {
+    return await exchange();
+  } catch (error) {
+    if (error instanceof TimeoutError) throw new BusAway('NATS did not answer in time', { cause: error });
+    if (error instanceof RequestError || isNotEnabled(error)) {
+      throw new BusAway('NATS has nobody to answer: the stream is missing or without a leader', { cause: error });
+    }
+    throw error;
+  }
+}
+
+/** What the client makes of "no responders" on a JetStream request; a refusal by the server is a `JetStreamApiError`. */
+function isNotEnabled(error: unknown): boolean {
+  return error instanceof Error && error.name === 'JetStreamNotEnabled' && !(error instanceof JetStreamError);
+}
+
+/** Repeats an idempotent exchange for as long as the bus is away. @throws what is no silence, or the signal's reason */
+export function untilAnswered<T>(
+  bus: Bus,
+  what: string,
+  exchange: () => Promise<T>,
+  { signal }: Patience = {},
+): Promise<T> {
+  return pRetry(exchange, {
+    retries: Number.POSITIVE_INFINITY,
+    minTimeout: FIRST_PAUSE_MS,
+    maxTimeout: LONGEST_PAUSE_MS,
+    shouldRetry: ({ error }) => error instanceof BusAway && !bus.nc.isClosed(),
+    onFailedAttempt: ({ error, attemptNumber }) => {
+      bus.log.warn({ what, attempt: attemptNumber, cause: error.message }, 'no answer from the bus; asking again');
+    },
+    ...(signal === undefined ? {} : { signal }),
+  });
+}
