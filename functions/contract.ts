@@ -38,11 +38,11 @@ export interface PolicyInput {
 }
 
 /** An action that was not sent to the guest. */
-export interface RejectedAction {
+export type RejectedAction = {
   /** Place in the answer, from 0. */
   index: number;
   message: string;
-}
+};
 
 export interface PolicyAnswer {
   /** At least one; what follows a `done` or `fail` is ignored. */

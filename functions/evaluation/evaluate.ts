@@ -2,7 +2,7 @@ import type { Action, Evaluator, Getter } from '../../schemas/index.ts';
 import { EvaluatorError, type JobContext } from '../contract.ts';
 import { type Guest, GuestFileError } from '../guest.ts';
 import type { Functions } from '../registry.ts';
-import { runSetup, type SetupRun } from '../setup/run.ts';
+import { runSetup, type SetupListener } from '../setup/run.ts';
 import { INFEASIBLE } from './metrics/infeasible.ts';
 import { type Check, planOf } from './plan.ts';
 
@@ -13,8 +13,7 @@ export interface EvaluationInput {
   functions: Functions;
   guest: Guest;
   context: JobContext;
-  /** Told of each step of the postconfig. */
-  onPostconfig(run: SetupRun): Promise<void>;
+  postconfigListener: SetupListener;
 }
 
 /** 0 to 1, and what each metric that was asked gave; those after an early end were not. */
@@ -55,11 +54,11 @@ function single(func: string, score: number): Evaluation {
 }
 
 async function postconfig(
-  { evaluator, functions, guest, context, onPostconfig }: EvaluationInput,
+  { evaluator, functions, guest, context, postconfigListener }: EvaluationInput,
   signal: AbortSignal,
 ) {
   try {
-    await runSetup(evaluator.postconfig, functions, { guest, context }, signal, onPostconfig);
+    await runSetup(evaluator.postconfig, functions, { guest, context }, signal, postconfigListener);
   } catch (error) {
     throw explained('postconfig', error, signal);
   }

@@ -14,34 +14,41 @@ export interface SetupRun {
   error: Error | null;
 }
 
+/** Told of each step as it begins and when it is over; not of the end of one that the signal cut off. */
+export interface SetupListener {
+  started(index: number, type: string): void;
+  ended(run: SetupRun): Promise<void>;
+}
+
 /**
- * Runs set-up steps in order, each told of when it is over; the first that fails is the last.
- * @throws SetupError naming the step, its cause what went wrong; the signal's reason; what `onRun` throws
+ * Runs set-up steps in order; the first that fails is the last.
+ * @throws SetupError naming the step, its cause what went wrong; the signal's reason; what the listener throws
  */
 export async function runSetup(
   steps: readonly SetupStep[],
   functions: Functions,
   { guest, context }: { guest: Guest; context: JobContext },
   signal: AbortSignal,
-  onRun: (run: SetupRun) => Promise<void>,
+  listener: SetupListener,
 ): Promise<void> {
   for (const [index, { type, parameters }] of steps.entries()) {
     signal.throwIfAborted();
+    listener.started(index, type);
     const startedAt = new Date();
     const began = performance.now();
-    const over = (record: SetupRecord, error: Error | null): Promise<void> =>
-      onRun({ index, type, startedAt, durationMs: Math.round(performance.now() - began), record, error });
-    let record: SetupRecord;
+    let record: SetupRecord = {};
+    let error: Error | null = null;
     try {
       const setup = functions.setups.get(type);
-      if (!setup) throw new SetupError(`there is no such set-up type`);
+      if (!setup) throw new SetupError('there is no such set-up type');
       record = await setup.run(setup.parameters.parse(parameters), guest, context, signal);
-    } catch (error) {
-      const cause = (signal.aborted ? signal.reason : error) as Error;
-      await over(error instanceof SetupError ? error.record : {}, cause);
-      if (signal.aborted) throw signal.reason;
-      throw new SetupError(`step ${index} (${type}): ${cause.message}`, { cause });
+    } catch (thrown) {
+      error = thrown as Error;
+      if (error instanceof SetupError) record = error.record;
     }
-    await over(record, null);
+    signal.throwIfAborted();
+    const durationMs = Math.round(performance.now() - began);
+    await listener.ended({ index, type, startedAt, durationMs, record, error });
+    if (error) throw new SetupError(`step ${index} (${type}): ${error.message}`, { cause: error });
   }
 }

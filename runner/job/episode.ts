@@ -1,0 +1,160 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { JobContext, Policy } from '../../functions/contract.ts';
+import { type Evaluation, evaluate } from '../../functions/evaluation/evaluate.ts';
+import { builtinFunctions, type Functions } from '../../functions/registry.ts';
+import { runSetup } from '../../functions/setup/run.ts';
+import type { Action, TimingsMs, TrajectoryJob } from '../../schemas/index.ts';
+import type { Replica } from '../replica/contract.ts';
+import { type Clock, systemClock } from './clock.ts';
+import { joinSignals } from './limit.ts';
+import type { LookSettings } from './observe.ts';
+import { part } from './part.ts';
+import { PartFailed } from './part-failed.ts';
+import { type EpisodePhase, type EpisodeProgress, freshProgress } from './progress.ts';
+import type { Recorder } from './recorder.ts';
+import { SetupLog } from './setup-log.ts';
+import type { Stage } from './step.ts';
+import { playSteps, type StepsEnd } from './steps.ts';
+
+export interface EpisodeParams {
+  job: TrajectoryJob;
+  attempt: string;
+  /** Claimed; `total_s` counts from this call. */
+  replica: Replica;
+  context: JobContext;
+  recorder: Recorder;
+  look: LookSettings;
+  /** Lease lost, cancelled, told to stop: the episode ends with its reason as soon as nothing is in its way. */
+  signal: AbortSignal;
+  functions?: Functions;
+  clock?: Clock;
+  progress?: EpisodeProgress;
+  onPhase?(phase: EpisodePhase): void;
+  /** Told of each read of the guest that failed and is tried again. */
+  onReadRetry?(error: unknown): void;
+}
+
+export interface EpisodeEnd extends StepsEnd {
+  steps: number;
+  /** 0 to 1; null without an evaluator. */
+  score: number | null;
+  metrics: Evaluation['metrics'];
+  timingsMs: TimingsMs;
+}
+
+/** A replica's death is often first seen as a failed call; its own word for it follows within this time. */
+const LOST_GRACE_MS = 500;
+
+/**
+ * Plays one episode on a claimed replica: set-up, the reset observation, answer after answer of the policy, evaluation.
+ * Whatever ends it first is what it ends with; nothing goes on in the guest after that, and nothing is repeated.
+ * @throws PartFailed with the part that failed; the reason of `signal`; the recorder's own errors as they are
+ */
+export async function playEpisode(params: EpisodeParams): Promise<EpisodeEnd> {
+  const { replica, signal } = params;
+  const progress = params.progress ?? freshProgress();
+  using stop = joinSignals(signal, replica.lost);
+  try {
+    return await play(params, progress, stop.signal);
+  } catch (error) {
+    const ofGuest = error instanceof PartFailed && error.part !== 'policy';
+    if (ofGuest && !stop.signal.aborted) await aborted(stop.signal, LOST_GRACE_MS);
+    if (!stop.signal.aborted) throw error;
+    const { reason } = stop.signal;
+    if (!replica.lost.aborted || reason !== replica.lost.reason) throw reason;
+    const cause = reason instanceof Error ? reason.message : String(reason);
+    throw new PartFailed('guest', `the replica was lost during ${progress.phase ?? 'start'}: ${cause}`, reason);
+  }
+}
+
+async function play(params: EpisodeParams, progress: EpisodeProgress, signal: AbortSignal): Promise<EpisodeEnd> {
+  const { job, replica, context, recorder, look } = params;
+  const functions = params.functions ?? builtinFunctions;
+  const clock = params.clock ?? systemClock;
+  const totalDeadlineMs = clock.monotonicMs() + job.limits.total_s * 1_000;
+  const enter = (phase: EpisodePhase): void => {
+    signal.throwIfAborted();
+    progress.phase = phase;
+    params.onPhase?.(phase);
+  };
+
+  enter('setup');
+  recorder.event('setup', { steps: job.setup.length });
+  await setUp(params, functions, clock, progress, signal);
+
+  enter('steps');
+  const stage: Stage = {
+    ...{ job, attempt: params.attempt, replica, recorder, look, clock, totalDeadlineMs },
+    ...makePolicy(job, functions, context),
+    onReadRetry: params.onReadRetry ?? (() => {}),
+  };
+  const end = await playSteps(stage, progress, signal);
+
+  let evaluation: Evaluation | null = null;
+  if (job.evaluator) {
+    enter('evaluate');
+    recorder.event('evaluating', { steps: progress.steps });
+    evaluation = await score(params, functions, clock, progress, end.lastAction, signal);
+  }
+  return {
+    ...end,
+    steps: progress.steps,
+    score: evaluation?.score ?? null,
+    metrics: evaluation?.metrics ?? [],
+    timingsMs: progress.timingsMs,
+  };
+}
+
+async function setUp(
+  { job, replica, context, recorder }: EpisodeParams,
+  functions: Functions,
+  clock: Clock,
+  progress: EpisodeProgress,
+  signal: AbortSignal,
+): Promise<void> {
+  const { setup_s, total_s } = job.limits;
+  const limit = setup_s <= total_s ? 'limits.setup_s' : 'limits.total_s';
+  const log = new SetupLog('setup', recorder, clock);
+  await part('setup', { what: limit, limitS: Math.min(setup_s, total_s), log, clock, progress }, signal, (inner) =>
+    runSetup(job.setup, functions, { guest: replica.guest, context }, inner, log),
+  );
+}
+
+function score(
+  { job, replica, context, recorder }: EpisodeParams,
+  functions: Functions,
+  clock: Clock,
+  progress: EpisodeProgress,
+  lastAction: Action | null,
+  signal: AbortSignal,
+): Promise<Evaluation | null> {
+  const { evaluator, limits } = job;
+  if (!evaluator) return Promise.resolve(null);
+  const log = new SetupLog('postconfig', recorder, clock);
+  const input = { evaluator, lastAction, functions, guest: replica.guest, context, postconfigListener: log };
+  const bounds = { what: 'limits.evaluate_s', limitS: limits.evaluate_s, log, clock, progress };
+  return part('evaluator', bounds, signal, (inner) => evaluate(input, inner));
+}
+
+function makePolicy(
+  job: TrajectoryJob,
+  functions: Functions,
+  context: JobContext,
+): { policy: Policy; policyId: { name: string; version: string } } {
+  const { name, params } = job.policy;
+  try {
+    const known = functions.policies.get(name);
+    if (!known) throw new Error(`there is no policy ${JSON.stringify(name)}`);
+    return {
+      policy: known.create(known.params.parse(params), context),
+      policyId: { name, version: known.version },
+    };
+  } catch (error) {
+    throw new PartFailed('policy', `policy ${name} cannot be made: ${(error as Error).message}`, error);
+  }
+}
+
+/** Resolves when the signal is aborted, at the latest after `ms`. */
+async function aborted(signal: AbortSignal, ms: number): Promise<void> {
+  await sleep(ms, undefined, { signal }).catch(() => undefined);
+}
