@@ -84,7 +84,7 @@ export function explainS3Error(
   const status = e.$metadata?.httpStatusCode ?? e.$response?.statusCode;
   const code = (status === undefined ? (e.code ?? e.name) : e.name) || 'Unknown';
   const said = e.message && e.message !== code ? `: ${e.message}` : '';
-  const options = { cause: error };
+  const options = { cause: withoutResponse(e) };
 
   if (DAMAGED.has(code)) {
     return new ObjectDamaged(`${what}: the bytes changed between disk and S3 (${code}${said})`, options);
@@ -110,4 +110,11 @@ export function explainS3Error(
   }
   // No status: the connection failed. A status below 300 with an error: the answer broke off or was no S3's.
   return new StorageAway(`${what}: no answer (${code}${said})`, options);
+}
+
+/** The SDK hangs the whole exchange on its errors: sockets that would be kept alive, and a signed header that is no log's. */
+function withoutResponse(error: SdkError): Error {
+  if (!error.$response) return error;
+  const { name, message, stack, $metadata } = error;
+  return Object.assign(new Error(message), { name, stack, status: $metadata?.httpStatusCode });
 }
