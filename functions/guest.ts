@@ -4,11 +4,12 @@ export interface Guest {
   /** The desktop user's name and password, as an image's recipe has them. */
   readonly account: { name: string; password: string };
   /**
-   * Runs a command and waits for it.
-   * @throws GuestSilent when the guest does not answer; a non-zero exit and a time-out of the command are answers
+   * Runs a command and waits for it. A non-zero exit and a time-out of the command are answers.
+   * @throws GuestSilent when the guest does not answer
+   * @throws GuestFileError when there is no such program (ENOENT) or it may not be run (EACCES)
    */
   exec(command: GuestCommand, signal: AbortSignal): Promise<CommandResult>;
-  /** Starts a command and leaves it running. @returns its pid in the guest */
+  /** Starts a command and leaves it running; throws as `exec` does. @returns its pid in the guest */
   spawn(command: Omit<GuestCommand, 'timeoutMs' | 'stdin'>, signal: AbortSignal): Promise<number>;
   /** @throws GuestFileError when the guest says it cannot be read (ENOENT, EISDIR, EACCES, EFBIG) */
   readFile(path: string, options: { maxBytes: number }, signal: AbortSignal): Promise<Buffer>;

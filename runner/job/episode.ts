@@ -1,9 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { JobContext, Policy } from '../../functions/contract.ts';
+import type { JobContext } from '../../functions/contract.ts';
 import { type Evaluation, evaluate } from '../../functions/evaluation/evaluate.ts';
 import { builtinFunctions, type Functions } from '../../functions/registry.ts';
 import { runSetup } from '../../functions/setup/run.ts';
-import type { Action, TimingsMs, TrajectoryJob } from '../../schemas/index.ts';
+import type { Action, Evaluator, TimingsMs, TrajectoryJob } from '../../schemas/index.ts';
 import type { Replica } from '../replica/contract.ts';
 import { type Clock, systemClock } from './clock.ts';
 import { joinSignals } from './limit.ts';
@@ -52,10 +52,15 @@ const LOST_GRACE_MS = 500;
  */
 export async function playEpisode(params: EpisodeParams): Promise<EpisodeEnd> {
   const { replica, signal } = params;
-  const progress = params.progress ?? freshProgress();
+  const play: Play = {
+    ...params,
+    functions: params.functions ?? builtinFunctions,
+    clock: params.clock ?? systemClock,
+    progress: params.progress ?? freshProgress(),
+  };
   using stop = joinSignals(signal, replica.lost);
   try {
-    return await play(params, progress, stop.signal);
+    return await playThrough(play, stop.signal);
   } catch (error) {
     const ofGuest = error instanceof PartFailed && error.part !== 'policy';
     if (ofGuest && !stop.signal.aborted) await aborted(stop.signal, LOST_GRACE_MS);
@@ -63,30 +68,30 @@ export async function playEpisode(params: EpisodeParams): Promise<EpisodeEnd> {
     const { reason } = stop.signal;
     if (!replica.lost.aborted || reason !== replica.lost.reason) throw reason;
     const cause = reason instanceof Error ? reason.message : String(reason);
-    throw new PartFailed('guest', `the replica was lost during ${progress.phase ?? 'start'}: ${cause}`, reason);
+    throw new PartFailed('guest', `the replica was lost during ${play.progress.phase ?? 'start'}: ${cause}`, reason);
   }
 }
 
-async function play(params: EpisodeParams, progress: EpisodeProgress, signal: AbortSignal): Promise<EpisodeEnd> {
-  const { job, replica, context, recorder, look } = params;
-  const functions = params.functions ?? builtinFunctions;
-  const clock = params.clock ?? systemClock;
+type Play = EpisodeParams & Required<Pick<EpisodeParams, 'functions' | 'clock' | 'progress'>>;
+
+async function playThrough(play: Play, signal: AbortSignal): Promise<EpisodeEnd> {
+  const { job, attempt, replica, recorder, look, clock, progress } = play;
   const totalDeadlineMs = clock.monotonicMs() + job.limits.total_s * 1_000;
   const enter = (phase: EpisodePhase): void => {
     signal.throwIfAborted();
     progress.phase = phase;
-    params.onPhase?.(phase);
+    play.onPhase?.(phase);
   };
 
   enter('setup');
   recorder.event('setup', { steps: job.setup.length });
-  await setUp(params, functions, clock, progress, signal);
+  await setUp(play, signal);
 
   enter('steps');
   const stage: Stage = {
-    ...{ job, attempt: params.attempt, replica, recorder, look, clock, totalDeadlineMs },
-    ...makePolicy(job, functions, context),
-    onReadRetry: params.onReadRetry ?? (() => {}),
+    ...{ job, attempt, replica, recorder, look, clock, totalDeadlineMs },
+    ...makePolicy(play),
+    onReadRetry: (error) => play.onReadRetry?.(error),
   };
   const end = await playSteps(stage, progress, signal);
 
@@ -94,7 +99,7 @@ async function play(params: EpisodeParams, progress: EpisodeProgress, signal: Ab
   if (job.evaluator) {
     enter('evaluate');
     recorder.event('evaluating', { steps: progress.steps });
-    evaluation = await score(params, functions, clock, progress, end.lastAction, signal);
+    evaluation = await score(play, job.evaluator, end.lastAction, signal);
   }
   return {
     ...end,
@@ -105,42 +110,33 @@ async function play(params: EpisodeParams, progress: EpisodeProgress, signal: Ab
   };
 }
 
-async function setUp(
-  { job, replica, context, recorder }: EpisodeParams,
-  functions: Functions,
-  clock: Clock,
-  progress: EpisodeProgress,
+function setUp(
+  { job, replica, context, recorder, functions, clock, progress }: Play,
   signal: AbortSignal,
 ): Promise<void> {
   const { setup_s, total_s } = job.limits;
   const limit = setup_s <= total_s ? 'limits.setup_s' : 'limits.total_s';
   const log = new SetupLog('setup', recorder, clock);
-  await part('setup', { what: limit, limitS: Math.min(setup_s, total_s), log, clock, progress }, signal, (inner) =>
+  const bounds = { limit, limitS: Math.min(setup_s, total_s), log, clock, progress };
+  return part('setup', bounds, signal, (inner) =>
     runSetup(job.setup, functions, { guest: replica.guest, context }, inner, log),
   );
 }
 
 function score(
-  { job, replica, context, recorder }: EpisodeParams,
-  functions: Functions,
-  clock: Clock,
-  progress: EpisodeProgress,
+  { job, replica, context, recorder, functions, clock, progress }: Play,
+  evaluator: Evaluator,
   lastAction: Action | null,
   signal: AbortSignal,
-): Promise<Evaluation | null> {
-  const { evaluator, limits } = job;
-  if (!evaluator) return Promise.resolve(null);
+): Promise<Evaluation> {
   const log = new SetupLog('postconfig', recorder, clock);
-  const input = { evaluator, lastAction, functions, guest: replica.guest, context, postconfigListener: log };
-  const bounds = { what: 'limits.evaluate_s', limitS: limits.evaluate_s, log, clock, progress };
-  return part('evaluator', bounds, signal, (inner) => evaluate(input, inner));
+  const bounds = { limit: 'limits.evaluate_s', limitS: job.limits.evaluate_s, log, clock, progress };
+  return part('evaluator', bounds, signal, (inner) =>
+    evaluate({ evaluator, lastAction, functions, guest: replica.guest, context, postconfigListener: log }, inner),
+  );
 }
 
-function makePolicy(
-  job: TrajectoryJob,
-  functions: Functions,
-  context: JobContext,
-): { policy: Policy; policyId: { name: string; version: string } } {
+function makePolicy({ job, functions, context }: Play): Pick<Stage, 'policy' | 'policyId'> {
   const { name, params } = job.policy;
   try {
     const known = functions.policies.get(name);

@@ -7,7 +7,7 @@ import type { SetupLog } from './setup-log.ts';
 /** Runs set-up or evaluation under its limit, takes its time, and names the part and the step it failed in. */
 export async function part<T>(
   name: Extract<Part, 'setup' | 'evaluator'>,
-  bounds: { what: string; limitS: number; log: SetupLog; clock: Clock; progress: EpisodeProgress },
+  bounds: { limit: string; limitS: number; log: SetupLog; clock: Clock; progress: EpisodeProgress },
   signal: AbortSignal,
   work: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
@@ -18,7 +18,7 @@ export async function part<T>(
   } catch (error) {
     const cutOff = await log.cutOff(error);
     if (signal.aborted) throw signal.reason;
-    const remedy = error instanceof LimitPassed ? `; raise ${bounds.what} if that is not enough` : '';
+    const remedy = error instanceof LimitPassed ? `; raise ${bounds.limit} if that is not enough` : '';
     const message = error instanceof Error ? error.message : String(error);
     throw new PartFailed(name, `${name}: ${cutOff === null ? '' : `${cutOff}: `}${message}${remedy}`, error);
   } finally {
