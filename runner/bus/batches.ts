@@ -52,7 +52,7 @@ const FORGET_MS = 10_000;
 /** What was wrong with a consumer is looked at again after this. */
 const PROBLEM_MS = 10_000;
 /** An operator may edit a consumer's ack_wait; a lease is never longer than this behind. */
-const CONSUMER_FRESH_MS = 10_000;
+const CONSUMER_FRESH_MS = 1_000;
 /** Each waits for the server's disk; more at once gain nothing. */
 const MAKING_AT_ONCE = 16;
 

@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { type JetStreamClient, type JetStreamManager, jetstream } from '@nats-io/jetstream';
 import type { NatsConnection } from '@nats-io/transport-node';
 import type { Logger } from 'pino';
@@ -13,6 +14,8 @@ export interface Bus extends AsyncDisposable {
   readonly log: Logger;
   /** False while the client looks for a server. What is published then is sent later, when nobody may want it any more. */
   readonly connected: boolean;
+  /** Aborted when the present connection is lost: what was asked on it will not be answered. A new one with each connection. */
+  readonly connection: AbortSignal;
   /** Calls back after each reconnection, when whatever was announced meanwhile has been missed. @returns how to stop it */
   onReconnect(callback: () => void): () => void;
 }
@@ -38,7 +41,7 @@ class OpenBus implements Bus {
   readonly jsm: JetStreamManager;
   readonly names: BusNames;
   readonly log: Logger;
-  #connected = true;
+  #connection = newConnection();
   readonly #onReconnect = new Set<() => void>();
   readonly #watching: Promise<void>;
 
@@ -52,7 +55,11 @@ class OpenBus implements Bus {
   }
 
   get connected(): boolean {
-    return this.#connected && !this.nc.isClosed();
+    return !this.#connection.signal.aborted && !this.nc.isClosed();
+  }
+
+  get connection(): AbortSignal {
+    return this.#connection.signal;
   }
 
   onReconnect(callback: () => void): () => void {
@@ -63,10 +70,10 @@ class OpenBus implements Bus {
   async #watch(): Promise<void> {
     for await (const status of this.nc.status()) {
       if (status.type === 'disconnect') {
-        this.#connected = false;
+        this.#connection.abort();
         this.log.warn({ server: status.server }, 'connection to NATS lost; reconnecting');
       } else if (status.type === 'reconnect') {
-        this.#connected = true;
+        this.#connection = newConnection();
         this.log.info({ server: status.server, version: this.nc.info?.version }, 'connected to NATS again');
         for (const callback of this.#onReconnect) callback();
       } else if (status.type === 'error') {
@@ -79,7 +86,15 @@ class OpenBus implements Bus {
 
   async [Symbol.asyncDispose](): Promise<void> {
     this.#onReconnect.clear();
+    this.#connection.abort();
     await this.nc.close();
     await this.#watching;
   }
+}
+
+/** Every request in flight listens: hundreds are no leak. */
+function newConnection(): AbortController {
+  const controller = new AbortController();
+  setMaxListeners(0, controller.signal);
+  return controller;
 }

@@ -19,8 +19,8 @@ export interface JobMessage {
   deliveries: number;
   /** Sequence in the jobs stream. */
   seq: number;
-  /** When the server handed it out, by the server's clock. */
-  deliveredAt: Date;
+  /** When it was published, by the clock of the server: its time in the stream. */
+  publishedAt: Date;
   /** Jobs of its batch that were never delivered yet. */
   pending: number;
   /** Monotonic milliseconds when we asked for it: it cannot have been delivered earlier. */
@@ -117,7 +117,7 @@ function readDelivery(bus: Bus, message: Msg, askedAtMs: number): JobMessage | n
  */
 export function parseReply(
   reply: string,
-): Pick<JobMessage, 'consumer' | 'deliveries' | 'seq' | 'deliveredAt' | 'pending'> | null {
+): Pick<JobMessage, 'consumer' | 'deliveries' | 'seq' | 'publishedAt' | 'pending'> | null {
   const tokens = reply.split('.');
   if (tokens[0] !== '$JS' || tokens[1] !== 'ACK') return null;
   if (tokens.length !== 9 && tokens.length < 11) return null;
@@ -129,7 +129,7 @@ export function parseReply(
     consumer,
     deliveries: deliveryCount,
     seq: streamSeq,
-    deliveredAt: new Date(timeNs / 1e6),
+    publishedAt: new Date(timeNs / 1e6),
     pending: pendingCount,
   };
 }

@@ -71,14 +71,22 @@ const REFUSED = new Set<number>([
 export async function answered<T>(bus: Bus, exchange: () => Promise<T>): Promise<T> {
   // Without a connection a request would wait in the client and be sent when nobody waits for it any more.
   if (!bus.connected) throw new BusAway('not connected to NATS');
+  const { connection } = bus;
+  let onLost = () => {};
+  const lost = new Promise<never>((_, reject) => {
+    onLost = () => reject(new BusAway('the connection to NATS was lost before the answer'));
+    connection.addEventListener('abort', onLost);
+  });
   try {
-    return await exchange();
+    return await Promise.race([exchange(), lost]);
   } catch (error) {
     if (error instanceof TimeoutError) throw new BusAway('NATS did not answer in time', { cause: error });
     if (error instanceof RequestError || isNotEnabled(error)) {
       throw new BusAway('NATS has nobody to answer: the stream is missing or without a leader', { cause: error });
     }
     throw error;
+  } finally {
+    connection.removeEventListener('abort', onLost);
   }
 }
 
