@@ -1,0 +1,45 @@
+import { LeaseLost } from '../bus/lease.ts';
+import { ClaimFailed, ReplicaLost } from '../replica/contract.ts';
+import { ObjectDamaged, ObjectMissing, StorageAway, StorageFull, StorageRefused } from '../storage/errors.ts';
+import { AttemptFailed } from './failure.ts';
+import { causesOf, PartFailed } from './part-failed.ts';
+
+/** The runner is told to stop, and the time for jobs under way is over. */
+export class Drained extends Error {
+  override readonly name = 'Drained';
+}
+
+/** The batch was cancelled while the job was played. */
+export class Cancelled extends Error {
+  override readonly name = 'Cancelled';
+}
+
+/**
+ * Gives an error of playing a job its class. The innermost cause with a meaning decides, for a part that failed because
+ * its machine died, or because S3 did not hand out an input, is not that part's fault. What nobody foresaw is this
+ * host's: it costs the job nothing, and the bound on deliveries ends it.
+ */
+export function classify(error: unknown): AttemptFailed {
+  const message = error instanceof Error ? error.message : String(error);
+  for (const cause of [...causesOf(error)].reverse()) {
+    if (cause instanceof AttemptFailed) return cause;
+    if (cause instanceof Cancelled) return new AttemptFailed('cancelled', cause.message, { cause: error });
+    if (cause instanceof LeaseLost || cause instanceof Drained || cause instanceof ClaimFailed) {
+      return new AttemptFailed('host', cause.message, { cause: error });
+    }
+    if (cause instanceof StorageFull) return new AttemptFailed('host', message, { cause: error });
+    if (
+      cause instanceof StorageAway ||
+      cause instanceof StorageRefused ||
+      cause instanceof ObjectDamaged ||
+      cause instanceof ObjectMissing
+    ) {
+      return new AttemptFailed('storage', message, { cause: error });
+    }
+    if (cause instanceof ReplicaLost) return new AttemptFailed('guest', message, { cause: error, replicaLost: true });
+  }
+  for (const cause of causesOf(error)) {
+    if (cause instanceof PartFailed) return new AttemptFailed(cause.part, message, { cause: error });
+  }
+  return new AttemptFailed('host', `unexpected: ${message}`, { cause: error });
+}

@@ -1,0 +1,30 @@
+import type { Logger } from 'pino';
+import type { DownloadSettings } from '../../functions/contract.ts';
+import type { Functions } from '../../functions/registry.ts';
+import type { EventKind, JobAddress } from '../../schemas/index.ts';
+import type { Bus } from '../bus/index.ts';
+import type { RecordingPlace } from '../storage/recorder.ts';
+import type { LookSettings } from './observe.ts';
+
+/** What every delivery of a runner shares. */
+export interface Player {
+  runner: string;
+  bus: Bus;
+  place: RecordingPlace;
+  functions: Functions;
+  look: LookSettings;
+  downloads: DownloadSettings;
+  /** Of gymbus, QEMU, the kernel, ...: written into every manifest. */
+  versions: Record<string, string>;
+  log: Logger;
+  /** Whether the batch is cancelled, by what is known now. */
+  isCancelled(batch: string): Promise<boolean>;
+  /** Aborted with `Cancelled` when the batch is. */
+  onCancelled(batch: string): AbortSignal & Partial<Disposable>;
+  emit(
+    kind: EventKind,
+    address: JobAddress,
+    attempt: string | null,
+    data: Record<string, string | number | boolean | null>,
+  ): void;
+}

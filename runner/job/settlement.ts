@@ -1,0 +1,66 @@
+import type { JobAddress, Result } from '../../schemas/index.ts';
+import { putDeadLetter } from '../bus/dead-letters.ts';
+import type { Lease } from '../bus/lease.ts';
+import { commitOutcome } from '../bus/outcomes.ts';
+import { putResult } from '../storage/result.ts';
+import type { Player } from './player.ts';
+
+/**
+ * Commits an outcome and does all that follows: points 5 and 6 of the law of delivery.
+ * @returns the outcome that stands: ours, or the one that was first
+ */
+export async function settle(player: Player, lease: Lease, result: Result, fence: number): Promise<Result> {
+  lease.assertHeld();
+  const commit = await commitOutcome(player.bus, result, fence, { signal: lease.held });
+  const standing = commit.won ? result : commit.by;
+  if (commit.won) {
+    const kind = result.status === 'dead' ? 'dead' : result.status === 'cancelled' ? 'cancelled' : 'committed';
+    const { status, score, valid, steps } = result;
+    player.emit(kind, lease.message.address, result.attempt, { status, score, valid, steps, seq: commit.seq });
+  } else {
+    player.log.warn(
+      { batch: result.batch_id, job: result.job_id, attempt: result.attempt, standing: standing.attempt },
+      'commit refused: another outcome was first',
+    );
+  }
+  await afterCommit(player, lease, standing);
+  return standing;
+}
+
+/** `result.json`, the dead letter of a dead job, the acknowledgement: idempotent, and redone by whoever finds the outcome. */
+export async function afterCommit(player: Player, lease: Lease, standing: Result): Promise<void> {
+  await putResult(player.place.store, standing, { signal: lease.held, patienceMs: Number.POSITIVE_INFINITY });
+  if (standing.status === 'dead') {
+    const { class: failureClass = 'invalid_job', message = 'no reason was recorded' } = standing.failure ?? {};
+    await deadLetter(player, lease, failureClass, message, standing.attempts);
+  }
+  await acknowledge(player, lease);
+}
+
+/** Keeps a message that can have no outcome of its own, and takes it off the queue. */
+export async function refuse(player: Player, lease: Lease, failureClass: string, message: string): Promise<void> {
+  await deadLetter(player, lease, failureClass, message, 0);
+  player.emit('dead', lease.message.address, null, { class: failureClass, message });
+  await acknowledge(player, lease);
+}
+
+async function deadLetter(
+  player: Player,
+  lease: Lease,
+  failureClass: string,
+  reason: string,
+  attempts: number,
+): Promise<void> {
+  const { message } = lease;
+  await putDeadLetter(player.bus, message, { class: failureClass, reason, attempts }, { signal: lease.held });
+}
+
+async function acknowledge(player: Player, lease: Lease): Promise<void> {
+  const settled = await lease.ack();
+  // Not confirmed: the job comes again, its outcome is found, and this is redone.
+  if (settled !== 'confirmed') player.log.warn({ ...named(lease.message.address), settled }, 'job not acknowledged');
+}
+
+function named({ batch, job }: JobAddress): { batch: string; job: string } {
+  return { batch, job };
+}
