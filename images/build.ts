@@ -1,0 +1,192 @@
+import { mkdir, open, readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { checkTools, runContained } from './builder/command.ts';
+import { writeDisk } from './builder/disk.ts';
+import { writeInitrd } from './builder/initrd.ts';
+import { removeLeftovers, removeTree, UNFINISHED } from './builder/leftovers.ts';
+import { acquireLock } from './builder/lock.ts';
+import { installPackages } from './builder/packages.ts';
+import { type CommonFiles, finishRoot } from './builder/root.ts';
+import { baseDigest, imageDigest } from './digest.ts';
+import type { ImageManifest } from './manifest.ts';
+import { Recipe } from './recipe.ts';
+import { commonFiles } from './recipes.ts';
+import { type Image, imagesDirectory, readImage, SHORT_DIGEST } from './store.ts';
+
+export interface BuildProgress {
+  readonly phase: 'waiting' | 'packages' | 'root' | 'disk' | 'finishing';
+  /** Of the whole build, 0 to 1; null while another build is waited for. */
+  readonly fraction: number | null;
+  readonly message: string;
+}
+
+export interface BuildOptions {
+  readonly cacheDir: string;
+  readonly onProgress?: (progress: BuildProgress) => void;
+  /** Ends the build; what it has made so far is removed before the promise rejects. */
+  readonly signal?: AbortSignal;
+}
+
+/** Where in the whole build each phase begins; measured. */
+const STARTS = { packages: 0, root: 0.8, disk: 0.88, finishing: 0.98 } as const;
+
+/**
+ * The image of a recipe: found in the cache when nothing that goes into it has changed, built otherwise.
+ *
+ * A build works in a hidden directory and appears under its name by one rename, complete and on the disk. Of two builds
+ * of one image at once, one waits for the other and finds its result.
+ */
+export async function buildImage(recipeInput: Recipe, options: BuildOptions): Promise<Image> {
+  const recipe = Recipe.parse(recipeInput);
+  const common = commonFiles();
+  const digest = await imageDigest(recipe, Object.values(common));
+  const parent = join(imagesDirectory(options.cacheDir), recipe.name);
+  const directory = join(parent, digest.slice(0, SHORT_DIGEST));
+  const found = await readImage(directory);
+  if (found) return found;
+
+  if (process.getuid?.() !== 0) {
+    throw new Error(`building the image ${recipe.name} needs root (it makes files of other users): run it with sudo`);
+  }
+  await checkTools();
+  await mkdir(parent, { recursive: true });
+  await using _lock = await acquireLock(parent, {
+    signal: options.signal,
+    onWait: () => options.onProgress?.({ phase: 'waiting', fraction: null, message: 'another build of it is running' }),
+  });
+  const builtMeanwhile = await readImage(directory);
+  if (builtMeanwhile) return builtMeanwhile;
+
+  await removeLeftovers(parent);
+  const work = join(parent, `${UNFINISHED}${digest.slice(0, SHORT_DIGEST)}`);
+  const signal = options.signal ?? new AbortController().signal;
+  try {
+    await mkdir(work);
+    await buildInto(work, recipe, digest, common, { ...options, signal });
+    signal.throwIfAborted();
+    // A directory without a manifest in this place is no image: somebody removed parts of one.
+    await removeTree(directory);
+    await rename(work, directory);
+    await syncPath(parent);
+  } finally {
+    await removeTree(work);
+  }
+  const image = await readImage(directory);
+  if (!image) throw new Error(`${directory} vanished right after it was built`);
+  return image;
+}
+
+async function buildInto(
+  work: string,
+  recipe: Recipe,
+  digest: string,
+  common: CommonFiles,
+  options: BuildOptions & { signal: AbortSignal },
+): Promise<void> {
+  const started = performance.now();
+  const { signal } = options;
+  const report = (phase: keyof typeof STARTS, message: string, within = 0) => {
+    const next = Object.values(STARTS).find((start) => start > STARTS[phase]) ?? 1;
+    const fraction = STARTS[phase] + (next - STARTS[phase]) * within;
+    options.onProgress?.({ phase, fraction, message });
+  };
+
+  const base = await baseTree(dirname(work), recipe, signal, (within, message) => report('packages', message, within));
+  report('root', 'copying the package tree');
+  const root = join(work, 'root');
+  await runContained(['cp', '-a', '--reflink=auto', join(base, 'root'), root], { signal, timeoutMs: 10 * 60_000 });
+  report('root', 'laying files and settings', 0.6);
+  await finishRoot(root, recipe, common, signal);
+
+  const kernel = await kernelVersion(root);
+  const disk = join(work, 'disk.raw');
+  await runContained(['cp', join(root, 'boot', `vmlinuz-${kernel}`), join(work, 'vmlinuz')], {
+    signal,
+    timeoutMs: 60_000,
+  });
+  await writeInitrd(root, kernel, recipe.initrd_modules, common.initrdInit, join(work, 'initrd'), signal);
+  report('disk', `writing ${recipe.disk_mib} MiB of file system`);
+  await writeDisk(root, recipe.disk_mib * 2 ** 20, disk, signal);
+  report('finishing', 'making it durable');
+  await removeTree(root);
+
+  const lock = await readFile(join(base, 'packages.lock'), 'utf8');
+  await writeFile(join(work, 'packages.lock'), lock);
+  const stats = await stat(disk);
+  const manifest: ImageManifest = {
+    schema: 'gymbus.image.v1',
+    name: recipe.name,
+    digest,
+    description: recipe.description,
+    suite: recipe.suite,
+    created_at: new Date().toISOString(),
+    resolution: recipe.resolution,
+    memory_mib: recipe.memory_mib,
+    vcpus: recipe.vcpus,
+    cmdline: recipe.kernel_command_line,
+    user: recipe.user.name,
+    readiness: recipe.readiness,
+    warmup: recipe.warmup,
+    volatile_regions: recipe.volatile_regions,
+    versions: { kernel, ...mainVersions(lock, recipe.main_packages) },
+    disk_bytes: stats.size,
+    disk_allocated_bytes: stats.blocks * 512,
+    build_s: Math.round((performance.now() - started) / 100) / 10,
+  };
+  await writeFile(join(work, 'image.json'), `${JSON.stringify(manifest, null, 2)}\n`);
+  for (const name of await readdir(work)) await syncPath(join(work, name));
+  await syncPath(work);
+}
+
+/**
+ * The tree of packages, kept between builds: a change of the image's own files then costs seconds, not minutes.
+ * Only the newest one of an image is kept.
+ */
+async function baseTree(
+  parent: string,
+  recipe: Recipe,
+  signal: AbortSignal,
+  onProgress: (fraction: number, message: string) => void,
+): Promise<string> {
+  const base = join(parent, `.base-${baseDigest(recipe).slice(0, SHORT_DIGEST)}`);
+  if (await exists(join(base, 'packages.lock'))) return base;
+  const work = join(parent, `${UNFINISHED}base`);
+  try {
+    await mkdir(work);
+    await installPackages(recipe, work, { signal, onProgress });
+    for (const name of await readdir(parent)) if (name.startsWith('.base-')) await removeTree(join(parent, name));
+    await syncPath(join(work, 'packages.lock'));
+    await rename(work, base);
+    await syncPath(parent);
+  } finally {
+    await removeTree(work);
+  }
+  return base;
+}
+
+async function kernelVersion(root: string): Promise<string> {
+  const kernels = (await readdir(join(root, 'boot'))).filter((name) => name.startsWith('vmlinuz-'));
+  if (kernels.length !== 1 || !kernels[0]) throw new Error(`the image holds ${kernels.length} kernels; it needs one`);
+  return kernels[0].slice('vmlinuz-'.length);
+}
+
+function mainVersions(lock: string, names: readonly string[]): Record<string, string> {
+  const versions = new Map(lock.split('\n').map((line) => line.split('=', 2) as [string, string]));
+  return Object.fromEntries(names.flatMap((name) => (versions.has(name) ? [[name, versions.get(name) ?? '']] : [])));
+}
+
+async function exists(path: string): Promise<boolean> {
+  return stat(path).then(
+    () => true,
+    () => false,
+  );
+}
+
+async function syncPath(path: string): Promise<void> {
+  const handle = await open(path, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}

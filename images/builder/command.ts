@@ -1,0 +1,74 @@
+import { access, constants } from 'node:fs/promises';
+import { join } from 'node:path';
+import { execa } from 'execa';
+import { imageRequirements, type Requirement } from '../requirements.ts';
+
+/** Directories of administration tools, which a plain user's PATH lacks. */
+export const toolPath = [...new Set([...(process.env.PATH ?? '').split(':'), '/usr/sbin', '/usr/bin', '/sbin', '/bin'])]
+  .filter((directory) => directory)
+  .join(':');
+
+export interface RunOptions {
+  readonly signal?: AbortSignal | undefined;
+  readonly onLine?: ((line: string) => void) | undefined;
+  readonly env?: Record<string, string>;
+  readonly timeoutMs: number;
+}
+
+/** Lines of output kept for the message of a failure. */
+const TAIL_LINES = 15;
+
+/**
+ * Run a program in a process and mount namespace of its own, and return what it printed on stdout.
+ *
+ * The namespace is why an interrupted build leaves nothing running or mounted: when this process dies, however it
+ * dies, the namespace's first process is killed by the kernel, and with it everything inside and every mount.
+ */
+export async function runContained(argv: readonly [string, ...string[]], options: RunOptions): Promise<string> {
+  const contained = ['--mount', '--pid', '--fork', '--kill-child=SIGKILL', '--mount-proc', '--', ...argv];
+  const child = execa('setpriv', ['--pdeathsig', 'KILL', '--', 'unshare', ...contained], {
+    env: { PATH: toolPath, ...options.env },
+    stdin: 'ignore',
+    all: true,
+    reject: false,
+    timeout: options.timeoutMs,
+    // unshare itself ignores gentler signals while it waits.
+    killSignal: 'SIGKILL',
+    ...(options.signal ? { cancelSignal: options.signal } : {}),
+  });
+  const tail: string[] = [];
+  for await (const line of child.iterable({ from: 'all', preserveNewlines: false })) {
+    tail.push(line);
+    if (tail.length > TAIL_LINES) tail.shift();
+    options.onLine?.(line);
+  }
+  const result = await child;
+  options.signal?.throwIfAborted();
+  if (!result.failed) return result.stdout;
+  const why = result.timedOut
+    ? `did not end within ${options.timeoutMs / 1000} s`
+    : `failed (${result.exitCode ?? result.signal})`;
+  throw new Error(`${argv.join(' ').slice(0, 200)} ${why}:\n${tail.join('\n')}`);
+}
+
+/** Every tool of the list, or an error that names the apt command which brings the missing ones. */
+export async function checkTools(requirements: readonly Requirement[] = imageRequirements): Promise<void> {
+  const missing: Requirement[] = [];
+  for (const requirement of requirements) if (!(await onPath(requirement.tool))) missing.push(requirement);
+  if (missing.length === 0) return;
+  const tools = missing.map((requirement) => requirement.tool).join(', ');
+  const packages = [...new Set(missing.map((requirement) => requirement.aptPackage))].join(' ');
+  throw new Error(`cannot build an image without ${tools}: apt-get install -y ${packages}`);
+}
+
+async function onPath(tool: string): Promise<boolean> {
+  for (const directory of toolPath.split(':')) {
+    try {
+      await access(join(directory, tool), constants.X_OK);
+      return true;
+    } catch {
+      // not there: look in the next one
+    }
+  }
+  return false;
+}
