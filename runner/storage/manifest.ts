@@ -1,14 +1,14 @@
 import { attemptFiles, Manifest, type Result } from '../../schemas/index.ts';
 import type { AttemptSpool } from './attempt-spool.ts';
 import { contentTypeOf } from './content-type.ts';
-import type { ObjectStore } from './s3.ts';
+import type { Uploader } from './uploader.ts';
 
 /**
  * Puts the manifest, which lists every other object of the attempt: the last of its files to appear.
  * @param spool sealed, and everything in it flushed @throws when the outcome is another attempt's
  */
 export async function putManifest(
-  store: ObjectStore,
+  uploader: Uploader,
   spool: AttemptSpool,
   attempt: { outcome: Result; versions: Record<string, string> },
   signal: AbortSignal,
@@ -33,6 +33,6 @@ export async function putManifest(
   });
   const name = attemptFiles.manifest;
   const file = await spool.writeLast(name, Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`));
-  await store.putFile(spool.keyOf(name), file, contentTypeOf(name), { signal, patienceMs: Number.POSITIVE_INFINITY });
+  await uploader.put(spool.keyOf(name), file, contentTypeOf(name), signal);
   return manifest;
 }

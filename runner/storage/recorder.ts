@@ -110,7 +110,7 @@ export class Recording implements AsyncDisposable {
     await this.#complete(signal);
     const tailMs = Math.round(performance.now() - startedAt);
     const outcome = typeof attempt.outcome === 'function' ? attempt.outcome(tailMs) : attempt.outcome;
-    return putManifest(this.#place.store, this.#spool, { outcome, versions: attempt.versions }, signal);
+    return putManifest(this.#place.uploader, this.#spool, { outcome, versions: attempt.versions }, signal);
   }
 
   /**

@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import type { AttemptSpool } from './attempt-spool.ts';
 import { ObjectDamaged, StorageAway, StorageRefused } from './errors.ts';
-import type { ObjectStore } from './s3.ts';
+import type { FileBody, ObjectStore } from './s3.ts';
 import { UploadLane } from './upload-lane.ts';
 
 export type StorageHealth = { ok: true } | { ok: false; since: string; error: string };
@@ -14,12 +14,12 @@ export interface UploaderOptions {
   growthMs?: number;
   /** How long a refused put is tried again before its attempt fails: time to renew a key. */
   refusedMs?: number;
+  /** Pause between two looks at an S3 that was away, when there is nothing to upload that would tell. */
+  probeMs?: number;
 }
 
 /** Two rounds put right what a server lost once; a third finds a server that does not keep things. */
 const VERIFY_ROUNDS = 3;
-/** Pause between two looks at an S3 that was away, when there is nothing to upload that would tell. */
-const PROBE_PAUSE_MS = 5_000;
 
 /**
  * Uploads what recorders write, while they write. One for the runner: `concurrency` puts at a time go round the attempts,
@@ -32,6 +32,7 @@ export class Uploader implements AsyncDisposable {
   readonly #concurrency: number;
   readonly #growthMs: number;
   readonly #refusedMs: number;
+  readonly #probeMs: number;
   readonly #lanes = new Map<string, UploadLane>();
   readonly #closed = new AbortController();
   /** Attempts in the order of their turns. */
@@ -46,6 +47,7 @@ export class Uploader implements AsyncDisposable {
     this.#concurrency = options.concurrency ?? 8;
     this.#growthMs = options.growthMs ?? 1_000;
     this.#refusedMs = options.refusedMs ?? 30_000;
+    this.#probeMs = options.probeMs ?? 5_000;
   }
 
   /** Whether S3 takes what it is given; not ok from the first failed put until one succeeds. */
@@ -153,26 +155,34 @@ export class Uploader implements AsyncDisposable {
   }
 
   async #upload(lane: UploadLane, name: string): Promise<void> {
-    let refusedAt: number | undefined;
     try {
       const body = lane.spool.body(name);
-      await this.#store.putFile(lane.spool.keyOf(name), body, body.contentType, {
-        signal: lane.signal,
-        patienceMs: Number.POSITIVE_INFINITY,
-        onTrouble: (error) => this.#onTrouble(error),
-        worthRetrying: (error) => {
-          if (error instanceof StorageAway) return true;
-          if (!(error instanceof StorageRefused || error instanceof ObjectDamaged)) return false;
-          refusedAt ??= performance.now();
-          return performance.now() - refusedAt < this.#refusedMs;
-        },
-      });
-      this.#onSuccess();
+      await this.put(lane.spool.keyOf(name), body, body.contentType, lane.signal);
       lane.stored(name, body.bytes);
     } catch (error) {
       if (!lane.signal.aborted) this.#log.error({ err: error, attempt: lane.spool.attempt, name }, 'file not stored');
       lane.notStored(name, error);
     }
+  }
+
+  /**
+   * Puts one file with the uploader's patience: while S3 is away for as long as `signal` allows, when it refuses for
+   * `refusedMs`. Counts for `health`, not for `concurrency`.
+   */
+  async put(key: string, file: FileBody, contentType: string, signal: AbortSignal): Promise<void> {
+    let refusedAt: number | undefined;
+    await this.#store.putFile(key, file, contentType, {
+      signal,
+      patienceMs: Number.POSITIVE_INFINITY,
+      onTrouble: (error) => this.#onTrouble(error),
+      worthRetrying: (error) => {
+        if (error instanceof StorageAway) return true;
+        if (!(error instanceof StorageRefused || error instanceof ObjectDamaged)) return false;
+        refusedAt ??= performance.now();
+        return performance.now() - refusedAt < this.#refusedMs;
+      },
+    });
+    this.#onSuccess();
   }
 
   #onTrouble(error: Error): void {
@@ -195,7 +205,7 @@ export class Uploader implements AsyncDisposable {
   /** While nothing is being uploaded, nothing would tell that S3 is back. */
   async #watch(): Promise<void> {
     while (this.#trouble !== null) {
-      await sleep(PROBE_PAUSE_MS, undefined, { signal: this.#closed.signal }).catch(() => {});
+      await sleep(this.#probeMs, undefined, { signal: this.#closed.signal }).catch(() => {});
       if (this.#closed.signal.aborted) return;
       if (this.#trouble === null || this.#active > 0) continue;
       try {

@@ -113,14 +113,16 @@ async function serve(
   for await (const chunk of incoming as AsyncIterable<Buffer>) {
     const bytes = Buffer.from(chunk);
     if (fault?.kind === 'corrupt' && forwarded === 0) bytes[0] = (bytes[0] ?? 0) ^ 1;
-    forwarded += bytes.byteLength;
-    upstream.write(bytes);
-    if (fault?.kind === 'cut_request' && forwarded >= fault.afterBytes) {
+    if (fault?.kind === 'cut_request' && forwarded + bytes.byteLength >= fault.afterBytes) {
+      upstream.write(bytes.subarray(0, fault.afterBytes - forwarded));
+      // What was forwarded reaches the server before the end does.
       await sleep(20);
       upstream.destroy();
       outgoing.destroy();
       return;
     }
+    forwarded += bytes.byteLength;
+    upstream.write(bytes);
   }
   upstream.end();
 }
