@@ -17,6 +17,8 @@ export interface BatchConsumer {
   name: string;
   /** The consumer's own, whatever it was made with: beats follow it. */
   ackWaitMs: number;
+  /** Jobs delivered and not settled, those resting after a nak among them. */
+  held: number;
   /** Neither waiting nor held by anybody. */
   empty: boolean;
 }
@@ -126,6 +128,7 @@ function describe(info: ConsumerInfo): BatchConsumer {
   return {
     name: info.name,
     ackWaitMs: millis(info.config.ack_wait ?? nanos(ACK_WAIT_MS)),
+    held: info.num_ack_pending,
     empty: info.num_pending === 0 && info.num_ack_pending === 0,
   };
 }

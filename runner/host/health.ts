@@ -1,0 +1,44 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { RunnerStatus } from '../../schemas/index.ts';
+
+export interface HealthServer extends AsyncDisposable {
+  /** The port it listens on. */
+  readonly port: number;
+}
+
+/**
+ * Serves `/healthz` on loopback: the heartbeat as JSON; 200 while the runner pulls or could, 503 while it holds or drains.
+ * @param port 0 for any free one
+ * @throws when the port is taken
+ */
+export async function serveHealth(port: number, status: () => RunnerStatus): Promise<HealthServer> {
+  const server = createServer((request, response) => {
+    if (request.method !== 'GET' || request.url !== '/healthz') {
+      response.writeHead(404, { 'content-type': 'text/plain' }).end('the one page here is GET /healthz\n');
+      return;
+    }
+    const now = status();
+    response
+      .writeHead(now.state === 'running' ? 200 : 503, { 'content-type': 'application/json' })
+      .end(`${JSON.stringify(now)}\n`);
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error: NodeJS.ErrnoException) =>
+      reject(
+        error.code === 'EADDRINUSE'
+          ? new Error(`GYMBUS_HEALTH_PORT=${port} is taken by another process; choose another, or 0 for any free one`)
+          : error,
+      ),
+    );
+    server.listen(port, '127.0.0.1', resolve);
+  });
+  server.unref();
+  return {
+    port: (server.address() as AddressInfo).port,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}

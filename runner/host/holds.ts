@@ -1,0 +1,31 @@
+import type { StorageHealth } from '../storage/uploader.ts';
+
+/** What is looked at before the bus is asked for jobs. */
+export interface HostState {
+  diskFreeBytes: number;
+  diskFloorBytes: number;
+  spoolBytes: number;
+  spoolLimitBytes: number;
+  storage: StorageHealth;
+  poolTrouble: string | null;
+}
+
+/**
+ * Why this host takes no jobs now, or null when it may. Jobs under way go on: the spool takes what S3 does not.
+ * The order is that of what a person should mend first.
+ */
+export function holdReason(state: HostState): string | null {
+  if (state.diskFreeBytes < state.diskFloorBytes) {
+    return `disk: ${gib(state.diskFreeBytes)} GiB free, floor is ${gib(state.diskFloorBytes)} GiB; free some, or lower GYMBUS_DISK_FLOOR_GIB`;
+  }
+  if (state.spoolBytes > state.spoolLimitBytes) {
+    return `spool: ${gib(state.spoolBytes)} GiB wait for S3, limit is ${gib(state.spoolLimitBytes)} GiB`;
+  }
+  // A job begun while S3 is away would end at its upload: it waits in the queue better than here.
+  if (!state.storage.ok) return `S3: away since ${state.storage.since}: ${state.storage.error}`;
+  return state.poolTrouble;
+}
+
+function gib(bytes: number): string {
+  return (bytes / 2 ** 30).toFixed(1);
+}

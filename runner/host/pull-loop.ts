@@ -1,0 +1,65 @@
+import type { Batches, TakenJob } from '../bus/batches.ts';
+import type { ReplicaPool, Reservation } from '../replica/contract.ts';
+
+export interface PullLoopParams {
+  batches: Batches;
+  pool: ReplicaPool;
+  /** Why no job may be taken now, or null. */
+  hold(): Promise<string | null>;
+  /** Sees one job to its end; never rejects. */
+  play(taken: TakenJob, reservation: Reservation): Promise<void>;
+  onHold(reason: string | null): void;
+  /** Ends pulling; jobs under way go on. */
+  signal: AbortSignal;
+}
+
+/** A host that holds looks again this often whether it may pull. */
+const HOLD_LOOK_MS = 1_000;
+
+/**
+ * Takes jobs for one image while there are ready replicas for them: point 1 of the law of delivery. Resolves when `signal` aborts.
+ * @param imageName one loop an image, for each has replicas of its own
+ */
+export async function pullLoop(imageName: string, params: PullLoopParams): Promise<void> {
+  const { batches, pool, signal } = params;
+  while (!signal.aborted) {
+    const reason = await params.hold();
+    params.onHold(reason);
+    if (reason !== null) {
+      await pause(HOLD_LOOK_MS, signal);
+      continue;
+    }
+    const reservations = reserveAll(pool, imageName);
+    if (reservations.length === 0) {
+      await pool.waitReady(imageName, signal);
+      continue;
+    }
+    const taken = await batches.take(imageName, reservations.length, signal);
+    for (const job of taken) {
+      const reservation = reservations.shift();
+      if (reservation === undefined) throw new Error('the bus handed out more jobs than were asked for');
+      void params.play(job, reservation);
+    }
+    for (const unused of reservations) unused.release();
+    if (taken.length === 0) await batches.wait(imageName, signal);
+  }
+}
+
+function reserveAll(pool: ReplicaPool, imageName: string): Reservation[] {
+  const reservations: Reservation[] = [];
+  for (let next = pool.reserve(imageName); next !== null; next = pool.reserve(imageName)) reservations.push(next);
+  return reservations;
+}
+
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(done, ms);
+    function done(): void {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', done);
+      resolve();
+    }
+    if (signal.aborted) done();
+    else signal.addEventListener('abort', done);
+  });
+}
