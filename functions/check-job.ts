@@ -113,7 +113,9 @@ function plain(issue: Issue, prefix: readonly PropertyKey[]): Issue[] {
   );
   if (meant) return meant.flatMap((inner) => plain(inner, path));
   const messages = new Set(issue.errors.flat().map(({ message }) => message));
-  if ([...messages].every((message) => message.endsWith('received undefined')))
+  if (messages.size === 0) return [{ ...issue, path }];
+  if ([...messages].every((message) => message.endsWith('received undefined'))) {
     return [{ ...issue, path, message: 'is missing' }];
-  return [{ ...issue, path, message: [...messages].join(', or ') || issue.message }];
+  }
+  return [{ ...issue, path, message: [...messages].join(', or ') }];
 }
