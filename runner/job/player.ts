@@ -2,6 +2,7 @@ import type { Logger } from 'pino';
 import type { DownloadSettings } from '../../functions/contract.ts';
 import type { Functions } from '../../functions/registry.ts';
 import type { EventKind, JobAddress } from '../../schemas/index.ts';
+import type { BatchFlags } from '../bus/batch-flags.ts';
 import type { Bus } from '../bus/index.ts';
 import type { RecordingPlace } from '../storage/recorder.ts';
 import type { LookSettings } from './observe.ts';
@@ -17,10 +18,7 @@ export interface Player {
   /** Of gymbus, QEMU, the kernel, ...: written into every manifest. */
   versions: Record<string, string>;
   log: Logger;
-  /** Whether the batch is cancelled, by what is known now. */
-  isCancelled(batch: string): Promise<boolean>;
-  /** Aborted with `Cancelled` when the batch is. */
-  onCancelled(batch: string): AbortSignal & Partial<Disposable>;
+  flags: BatchFlags;
   emit(
     kind: EventKind,
     address: JobAddress,

@@ -1,0 +1,162 @@
+import type { Result, TrajectoryJob } from '../../schemas/index.ts';
+import { endAttempt, spentAttempts } from '../bus/attempts.ts';
+import type { Lease } from '../bus/lease.ts';
+import type { Replica } from '../replica/contract.ts';
+import type { PlayedAttempt } from './attempt.ts';
+import { basisOf, committed, type Delivery, type DeliverySummary } from './delivery-context.ts';
+import { type AttemptFailed, FAILURE_TABLE, retryDelayMs, verdictOf } from './failure.ts';
+import { joinSignals } from './limit.ts';
+import { type AttemptBasis, completed, type EpisodeBasis, unfinished } from './result.ts';
+import { settle } from './settlement.ts';
+
+/** What a failed attempt recorded is worth this much waiting before the job goes to somebody else. */
+const LEAVE_MS = 5_000;
+export interface AttemptContext {
+  delivery: Delivery;
+  job: TrajectoryJob;
+  fence: number;
+  replica: Replica;
+  attempt: string;
+  played: PlayedAttempt;
+  claimMs: number;
+  /** Attempts started so far, this one included. */
+  number: number;
+}
+
+/** Everything into S3, the manifest last; then the outcome. */
+export async function conclude(context: AttemptContext): Promise<DeliverySummary> {
+  const { end } = context.played;
+  if (end === null) throw new Error('an attempt without a failure has an end');
+  const result = await finish(context, (attempt) =>
+    completed(
+      basisOf(context.delivery, context.job),
+      { attempts: context.number, attempt, episode: episodeOf(end) },
+      end.score,
+    ),
+  );
+  return commitAttempt(context, result, null);
+}
+
+export async function afterFailure(context: AttemptContext, failure: AttemptFailed): Promise<DeliverySummary> {
+  const { delivery, job, fence, attempt } = context;
+  const { player, lease } = delivery;
+  const { next } = FAILURE_TABLE[failure.class];
+  if (next === 'return') throw failure;
+  if (next === 'commit') {
+    const result = await finishUnfinished(context, 'cancelled', failure);
+    return commitAttempt(context, result, failure);
+  }
+  const { address } = lease.message;
+  const history = await endAttempt(player.bus, address.batch, address.job, attempt, endOf(failure), {
+    signal: lease.held,
+  });
+  const spent = spentAttempts(history, fence, delivery.sha256);
+  if (next === 'dead' || spent.length >= job.retry.max_attempts) {
+    const verdict =
+      next === 'dead' ? { status: 'dead' as const, class: failure.class, message: failure.message } : verdictOf(spent);
+    const result = await finishUnfinished(context, verdict.status, verdict);
+    return commitAttempt(context, result, null);
+  }
+  await finishUnfinished(context, 'failed', failure);
+  const delayMs = retryDelayMs(spent.length);
+  player.emit('retrying', address, attempt, { class: failure.class, message: failure.message, delay_ms: delayMs });
+  await lease.nak(delayMs);
+  return { end: 'retrying', failure };
+}
+
+/** Writes the attempt's end down for the record and for the count; best effort, for the failure itself is what matters. */
+export async function endedAs(context: AttemptContext, failure: AttemptFailed): Promise<AttemptFailed> {
+  const { delivery, attempt, played } = context;
+  const { address } = delivery.lease.message;
+  const limit = AbortSignal.timeout(LEAVE_MS);
+  await Promise.allSettled([
+    played.recording.leave(LEAVE_MS),
+    endAttempt(delivery.player.bus, address.batch, address.job, attempt, endOf(failure), { signal: limit }),
+  ]);
+  return failure;
+}
+
+async function commitAttempt(
+  context: AttemptContext,
+  result: Result,
+  failure: AttemptFailed | null,
+): Promise<DeliverySummary> {
+  const { delivery, attempt, fence } = context;
+  const { player, lease } = delivery;
+  const standing = await settle(player, lease, result, fence);
+  const { batch, job } = lease.message.address;
+  // For the record only: the outcome is committed, and nothing counts this attempt any more.
+  await endAttempt(
+    player.bus,
+    batch,
+    job,
+    attempt,
+    failure ? endOf(failure) : { class: result.failure?.class ?? null },
+    {
+      signal: AbortSignal.timeout(LEAVE_MS),
+    },
+  ).catch((error: unknown) => player.log.warn({ err: error, batch, job, attempt }, 'end of attempt not written'));
+  return committed(standing);
+}
+
+function finishUnfinished(
+  context: AttemptContext,
+  status: 'failed' | 'dead' | 'cancelled',
+  failure: { class: AttemptFailed['class']; message: string },
+): Promise<Result> {
+  const { progress } = context.played;
+  const episode: EpisodeBasis = {
+    steps: progress.steps,
+    terminated: false,
+    truncated: false,
+    stopReason: null,
+    answer: null,
+  };
+  return finish(context, (attempt) =>
+    unfinished(basisOf(context.delivery, context.job), { attempts: context.number, attempt, episode }, status, {
+      class: failure.class,
+      message: failure.message,
+    }),
+  );
+}
+
+async function finish(context: AttemptContext, outcomeOf: (attempt: AttemptBasis) => Result): Promise<Result> {
+  const { delivery, replica, played, attempt } = context;
+  const { player, lease } = delivery;
+  using signals = joinSignals(lease.held, delivery.stop);
+  const manifest = await played.recording.finish(
+    {
+      outcome: (uploadTailMs) =>
+        outcomeOf({
+          attempt,
+          trajectory: played.recording.url,
+          imageDigest: replica.image.digest,
+          accelerator: replica.accelerator,
+          timingsMs: {
+            queue: queueMs(lease, delivery.startedAt),
+            claim: context.claimMs,
+            ...played.progress.timingsMs,
+            upload_tail: uploadTailMs,
+          },
+        }),
+      versions: { ...player.versions, image: replica.image.digest },
+    },
+    signals.signal,
+  );
+  player.emit('uploaded', lease.message.address, attempt, { objects: manifest.objects.length });
+  return manifest.outcome;
+}
+
+function episodeOf(end: NonNullable<PlayedAttempt['end']>): EpisodeBasis {
+  const { steps, terminated, truncated, stopReason, answer } = end;
+  return { steps, terminated, truncated, stopReason, answer };
+}
+
+function endOf(failure: AttemptFailed) {
+  return { class: failure.class, message: failure.message, replicaLost: failure.replicaLost };
+}
+
+/** From publication to this delivery: the server's clock against ours. */
+function queueMs({ message }: Lease, startedAt: Date): number {
+  return Math.max(0, startedAt.getTime() - message.publishedAt.getTime());
+}

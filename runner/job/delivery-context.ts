@@ -1,0 +1,30 @@
+import type { Result, TrajectoryJob } from '../../schemas/index.ts';
+import type { Lease } from '../bus/lease.ts';
+import type { Reservation } from '../replica/contract.ts';
+import type { Player } from './player.ts';
+import type { OutcomeBasis } from './result.ts';
+
+/** How a delivery ended, for the log's one wide line a job. */
+export interface DeliverySummary {
+  end: 'committed' | 'already_done' | 'refused' | 'retrying' | 'returned' | 'lost';
+  result?: Result;
+  failure?: { class: string; message: string };
+}
+
+/** One delivered job and what is held for it. */
+export interface Delivery {
+  player: Player;
+  lease: Lease;
+  reservation: Reservation;
+  stop: AbortSignal;
+  sha256: string;
+  startedAt: Date;
+}
+
+export function basisOf({ player, lease, sha256, startedAt }: Delivery, job: TrajectoryJob | null): OutcomeBasis {
+  return { address: lease.message.address, jobSha256: sha256, runner: player.runner, job, startedAt };
+}
+
+export function committed(result: Result): DeliverySummary {
+  return { end: 'committed', result };
+}

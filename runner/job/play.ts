@@ -1,0 +1,74 @@
+import type { TrajectoryJob } from '../../schemas/index.ts';
+import { beginAttempt, spentAttempts } from '../bus/attempts.ts';
+import { playAttempt } from './attempt.ts';
+import { Cancelled, classify } from './classify.ts';
+import { type AttemptContext, afterFailure, conclude, endedAs } from './conclusion.ts';
+import { basisOf, committed, type Delivery, type DeliverySummary } from './delivery-context.ts';
+import { verdictOf } from './failure.ts';
+import { joinSignals } from './limit.ts';
+import type { Player } from './player.ts';
+import { unfinished } from './result.ts';
+import { settle } from './settlement.ts';
+
+/** Points 3 to 7 for a job that may be played: claim, write the attempt down, play it, see to its outcome. */
+export async function play(delivery: Delivery, job: TrajectoryJob, fence: number): Promise<DeliverySummary> {
+  const { player, lease, sha256, stop } = delivery;
+  const { address } = lease.message;
+  using cancelled = watchCancel(player, address.batch);
+  using signals = joinSignals(lease.held, stop, cancelled.signal);
+  const claimedAt = performance.now();
+  const replica = await delivery.reservation.claim(signals.signal);
+  const claimMs = Math.round(performance.now() - claimedAt);
+
+  const begun = await beginAttempt(
+    player.bus,
+    {
+      batch: address.batch,
+      job: address.job,
+      sha256,
+      fence,
+      maxAttempts: job.retry.max_attempts,
+      runner: player.runner,
+    },
+    { signal: lease.held },
+  ).catch(async (error: unknown) => {
+    await replica.discard();
+    throw error;
+  });
+  if (begun.kind === 'used_up') {
+    void replica.discard();
+    const { status, ...failure } = verdictOf(spentAttempts(begun.history, fence, sha256));
+    const ending = { attempts: begun.history.attempts.length };
+    return committed(await settle(player, lease, unfinished(basisOf(delivery, job), ending, status, failure), fence));
+  }
+
+  const { attempt } = begun.attempt;
+  player.emit('started', address, attempt, { replica: replica.id, deliveries: lease.message.deliveries });
+  await using played = await playAttempt({
+    ...{ job, address, attempt, replica, body: lease.message.data, held: lease.held, signal: signals.signal },
+    ...{ place: player.place, functions: player.functions, look: player.look, downloads: player.downloads },
+    emit: (kind, data) => player.emit(kind, address, attempt, data),
+    log: player.log,
+  });
+  const context: AttemptContext = {
+    delivery,
+    job,
+    fence,
+    replica,
+    attempt,
+    played,
+    claimMs,
+    number: begun.history.attempts.length,
+  };
+  try {
+    return played.failure === null ? await conclude(context) : await afterFailure(context, played.failure);
+  } catch (error) {
+    throw await endedAs(context, classify(error));
+  }
+}
+
+function watchCancel({ flags }: Player, batch: string): Disposable & { signal: AbortSignal } {
+  const controller = new AbortController();
+  const stop = flags.onCancelled(batch, () => controller.abort(new Cancelled(`batch ${batch} was cancelled`)));
+  return { signal: controller.signal, [Symbol.dispose]: stop };
+}
