@@ -43,6 +43,6 @@ export async function waitForStorage(
         );
       }
     }
-    await sleep(LOOK_MS, undefined, { signal });
+    await sleep(LOOK_MS, undefined, { signal }).catch(() => signal.throwIfAborted());
   }
 }

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { S3Client } from '@aws-sdk/client-s3';
+import { StorageRefused } from './errors.ts';
 
 /** Where objects live and how to speak to it. */
 export interface S3Config {
@@ -34,9 +35,15 @@ const SILENT = { trace: () => {}, debug: () => {}, info: () => {}, warn: () => {
  * A put that brings its own SHA-256 has its payload signed with it, so the server checks the bytes twice and
  * nothing is hashed here again, streams included.
  * @param maxTries of the SDK's own retries, for the parts of multipart uploads
- * @throws when the CA file cannot be read
+ * @throws StorageRefused when the endpoint is no URL; when the CA file cannot be read
  */
 export function createS3Client(config: S3Config, maxTries = 1): S3Client {
+  if (config.endpoint !== undefined && !/^https?:$/.test(protocolOf(config.endpoint))) {
+    throw new StorageRefused(
+      'InvalidEndpoint',
+      `AWS_ENDPOINT_URL=${config.endpoint} is no URL of S3: give one like http://127.0.0.1:9000`,
+    );
+  }
   // The SDK is pinned: that its later versions want a later Node is nothing for a runner's log.
   process.env.AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED ??= 'true';
   const agent = { keepAlive: true, maxSockets: MAX_SOCKETS };
@@ -66,4 +73,8 @@ export function createS3Client(config: S3Config, maxTries = 1): S3Client {
     { step: 'build', priority: 'low', name: 'signPayloadByItsChecksum' },
   );
   return client;
+}
+
+function protocolOf(endpoint: string): string {
+  return URL.canParse(endpoint) ? new URL(endpoint).protocol : '';
 }

@@ -40,7 +40,7 @@ const DAMAGED = new Set([
 
 const REMEDIES: [codes: RegExp, remedy: string][] = [
   [
-    /^(InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|403|Forbidden|UnknownError|Unknown)$/,
+    /^(InvalidAccessKeyId|XAdminUserNotFound|SignatureDoesNotMatch|InvalidToken|403|Forbidden|UnknownError|Unknown)$/,
     'check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY',
   ],
   [/^(ExpiredToken|TokenRefreshRequired|ExpiredTokenException)$/, 'the credentials have expired: renew them'],
@@ -92,11 +92,8 @@ export function explainS3Error(
   if (LATER.has(code) || status === 429 || status === 408 || (status !== undefined && status >= 500)) {
     return new StorageAway(`${what}: not now (${status ?? ''} ${code}${said})`.replace('( ', '('), options);
   }
-  if (
-    code === 'NoSuchKey' ||
-    (code === 'NotFound' && request.key) ||
-    (status === 404 && code !== 'NoSuchBucket' && request.key)
-  ) {
+  // Not every 404: some servers answer so to a key id they do not know.
+  if (code === 'NoSuchKey' || (code === 'NotFound' && request.key)) {
     return new ObjectMissing(request.key, `${what}: there is no such object`, options);
   }
   const refusal = status === 404 && code === 'NotFound' ? 'NoSuchBucket' : code;

@@ -311,7 +311,7 @@ export class ObjectStore implements Disposable {
       } catch (error) {
         options.signal?.throwIfAborted();
         if (limit.expired) throw limit.signal.reason;
-        if (error instanceof ObjectDamaged || error instanceof StorageAway || isLocal(error)) throw error;
+        if (error instanceof ObjectDamaged || error instanceof StorageAway || isOurs(error)) throw error;
         throw explainS3Error(error, request);
       } finally {
         limit.clear();
@@ -321,10 +321,11 @@ export class ObjectStore implements Disposable {
   }
 }
 
-/** An error of this machine's file system, not of S3. */
-function isLocal(error: unknown): boolean {
+/** An error of this machine's file system, or of this program: not S3's, and not to be tried again. */
+function isOurs(error: unknown): boolean {
+  if (error instanceof TypeError || error instanceof RangeError || error instanceof ReferenceError) return true;
   const { code, path, syscall } = error as NodeJS.ErrnoException;
-  return (code === 'ENOSPC' || path !== undefined) && syscall !== undefined && syscall !== 'connect';
+  return syscall !== undefined && syscall !== 'connect' && (code === 'ENOSPC' || path !== undefined);
 }
 
 function shortened(file: FileBody, bytes: number): ObjectDamaged {

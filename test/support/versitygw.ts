@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
+import { connect, createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -19,20 +19,22 @@ export async function freePort(): Promise<number> {
 }
 
 /** A real S3 server with its own store, to kill, freeze and start again. */
-export async function startVersitygw() {
+export async function startVersitygw(tls?: { cert: string; key: string }) {
   const folder = await mkdtemp(path.join(os.tmpdir(), 'gymbus-s3-'));
   const port = await freePort();
   let child: ChildProcess | undefined;
+  const secure = tls ? ['--cert', tls.cert, '--key', tls.key] : [];
+  const endpoint = `${tls ? 'https' : 'http'}://127.0.0.1:${port}`;
   const start = async (): Promise<void> => {
-    child = spawn(binary, ['--port', `127.0.0.1:${port}`, '--quiet', 'posix', folder], {
+    child = spawn(binary, ['--port', `127.0.0.1:${port}`, '--quiet', ...secure, 'posix', folder], {
       env: { ROOT_ACCESS_KEY: credentials.accessKeyId, ROOT_SECRET_KEY: credentials.secretAccessKey },
       stdio: 'ignore',
     });
     for (let tries = 0; tries < 100; tries++) {
-      const there = await fetch(`http://127.0.0.1:${port}/`).then(
-        () => true,
-        () => false,
-      );
+      const there = await new Promise((resolve) => {
+        const socket = connect(port, '127.0.0.1', () => resolve(true)).once('error', () => resolve(false));
+        socket.once('connect', () => socket.destroy());
+      });
       if (there) return;
       await sleep(50);
     }
@@ -46,7 +48,7 @@ export async function startVersitygw() {
   };
   await start();
   return {
-    endpoint: `http://127.0.0.1:${port}`,
+    endpoint,
     port,
     credentials,
     folder,

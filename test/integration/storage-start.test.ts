@@ -1,0 +1,190 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { execa } from 'execa';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { SetupError } from '../../functions/contract.ts';
+import { StorageRefused } from '../../runner/storage/errors.ts';
+import { readInput } from '../../runner/storage/inputs.ts';
+import { waitForStorage } from '../../runner/storage/ready.ts';
+import { ObjectStore, type S3Config } from '../../runner/storage/s3.ts';
+import { recordingLog } from '../support/nats.ts';
+import { never } from '../support/recording.ts';
+import { startVersitygw } from '../support/versitygw.ts';
+
+let server: Awaited<ReturnType<typeof startVersitygw>>;
+let config: S3Config & { bucket: string };
+
+/** What a runner says, or fails with, when it starts against this S3. */
+async function refusal(over: Partial<S3Config>, createBucket = false): Promise<StorageRefused> {
+  const store = new ObjectStore({ ...config, ...over });
+  const started = waitForStorage(store, recordingLog().log, { createBucket, signal: AbortSignal.timeout(10_000) });
+  const error = await started.then(
+    () => new Error('it started'),
+    (caught: unknown) => caught,
+  );
+  store[Symbol.dispose]();
+  expect(error).toBeInstanceOf(StorageRefused);
+  return error as StorageRefused;
+}
+
+beforeAll(async () => {
+  server = await startVersitygw();
+  config = { endpoint: server.endpoint, region: 'us-east-1', bucket: 'gymbus', credentials: server.credentials };
+});
+afterAll(() => server?.stop());
+
+describe('at the start', () => {
+  it('S3 that is not there is waited for, and that is said every five seconds', async () => {
+    await server.kill();
+    const { log, lines } = recordingLog();
+    const store = new ObjectStore({ ...config, bucket: 'waited-for' });
+    const ready = waitForStorage(store, log, { createBucket: true, signal: never });
+    await sleep(6_000);
+    const warnings = lines().filter(({ level }) => level === 40);
+    expect(warnings.length).toBe(2);
+    expect(warnings[0]).toMatchObject({
+      msg: 'S3 is not there; waiting for it (AWS_ENDPOINT_URL says where)',
+      endpoint: server.endpoint,
+      error: expect.stringContaining('ECONNREFUSED'),
+    });
+    await server.start();
+    await ready;
+    expect(lines().at(-1)).toMatchObject({ msg: 'S3 is there' });
+    store[Symbol.dispose]();
+  });
+
+  it('gives up waiting when it is told to', async () => {
+    const store = new ObjectStore({ ...config, endpoint: 'http://127.0.0.1:9' });
+    const ready = waitForStorage(store, recordingLog().log, { createBucket: true, signal: AbortSignal.timeout(300) });
+    await expect(ready).rejects.toThrow(/timeout/);
+    store[Symbol.dispose]();
+  });
+
+  it('a bucket that is missing is made where that is allowed, any number of times', async () => {
+    const store = new ObjectStore({ ...config, bucket: 'made-here' });
+    const options = { createBucket: true, signal: never };
+    await Promise.all([
+      waitForStorage(store, recordingLog().log, options),
+      waitForStorage(store, recordingLog().log, options),
+    ]);
+    await waitForStorage(store, recordingLog().log, { createBucket: false, signal: never });
+    store[Symbol.dispose]();
+  });
+
+  it('a bucket that is missing is an error with the remedy where it is not', async () => {
+    expect((await refusal({ bucket: 'not-there' })).message).toMatch(
+      /NoSuchBucket.*create it, or name another with GYMBUS_BUCKET/,
+    );
+  });
+
+  it.each([
+    [
+      'a wrong key',
+      { accessKeyId: 'somebody', secretAccessKey: 'x' },
+      /(InvalidAccessKeyId|UserNotFound).*check AWS_ACCESS_KEY_ID/,
+    ],
+    [
+      'a wrong secret',
+      { accessKeyId: 'gymbus', secretAccessKey: 'x' },
+      /SignatureDoesNotMatch.*check AWS_ACCESS_KEY_ID/,
+    ],
+  ])('%s is an error with the remedy, and the secret is not in it', async (_, credentials, message) => {
+    const error = await refusal({ credentials }, true);
+    expect(error.message).toMatch(message);
+    expect(JSON.stringify(error)).not.toContain('secretAccessKey');
+  });
+
+  it('a plain endpoint asked for TLS is an error with the remedy', async () => {
+    const error = await refusal({ endpoint: server.endpoint.replace('http:', 'https:') });
+    expect(error.message).toMatch(/does not speak TLS/);
+  });
+});
+
+it('an endpoint that is no URL is refused by its name', () => {
+  for (const endpoint of ['127.0.0.1:9000', 's3.example', 'ftp://x', '']) {
+    expect(() => new ObjectStore({ ...config, endpoint }), endpoint).toThrow(/AWS_ENDPOINT_URL=.* is no URL of S3/);
+  }
+});
+
+describe('over TLS with a certificate authority of its own', () => {
+  let folder: string;
+  let secure: Awaited<ReturnType<typeof startVersitygw>>;
+
+  beforeAll(async () => {
+    folder = await mkdtemp(path.join(os.tmpdir(), 'gymbus-tls-'));
+    const [key, cert] = [path.join(folder, 'key.pem'), path.join(folder, 'cert.pem')];
+    const subject = ['-subj', '/CN=test', '-addext', 'subjectAltName=IP:127.0.0.1'];
+    await execa('openssl', [
+      'req',
+      '-x509',
+      '-newkey',
+      'rsa:2048',
+      '-nodes',
+      '-days',
+      '2',
+      '-keyout',
+      key,
+      '-out',
+      cert,
+      ...subject,
+    ]);
+    secure = await startVersitygw({ cert, key });
+  });
+  afterAll(async () => {
+    await secure?.stop();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  it('is trusted when its file is given', async () => {
+    const store = new ObjectStore({ ...config, endpoint: secure.endpoint, caFile: path.join(folder, 'cert.pem') });
+    await waitForStorage(store, recordingLog().log, { createBucket: true, signal: never });
+    await store.put('a', Buffer.from('over TLS'), 'text/plain');
+    expect((await store.get('a', 100)).toString()).toBe('over TLS');
+    store[Symbol.dispose]();
+  });
+
+  it('is refused with the remedy when it is not', async () => {
+    expect((await refusal({ endpoint: secure.endpoint })).message).toMatch(
+      /certificate is not trusted here: set AWS_CA_BUNDLE/,
+    );
+  });
+});
+
+describe('an input of a job', () => {
+  let store: ObjectStore;
+  beforeAll(async () => {
+    store = new ObjectStore(config);
+    await waitForStorage(store, recordingLog().log, { createBucket: true, signal: never });
+    await store.put('inputs/night-42/data/table.csv', Buffer.from('a,b\n'), 'text/csv');
+    await store.put('inputs/other/secret.txt', Buffer.from('no'), 'text/plain');
+  });
+  afterAll(() => store[Symbol.dispose]());
+
+  it.each(['data/table.csv', 'inputs/night-42/data/table.csv'])('is read by the name %s', async (name) => {
+    expect((await readInput(store, 'night-42', name, never)).toString()).toBe('a,b\n');
+  });
+
+  it.each(['../other/secret.txt', 'inputs/other/secret.txt', 'inputs/night-42/../other/secret.txt'])(
+    'of another batch is refused: %s',
+    async (name) => {
+      await expect(readInput(store, 'night-42', name, never)).rejects.toThrow(/only files under inputs\/night-42\//);
+    },
+  );
+
+  it("that is missing, or too large, is the job's fault and says so", async () => {
+    await expect(readInput(store, 'night-42', 'nothing.txt', never)).rejects.toThrow(SetupError);
+    await expect(readInput(store, 'night-42', 'nothing.txt', never)).rejects.toThrow(
+      /s3:\/\/gymbus\/inputs\/night-42\/nothing.txt does not exist/,
+    );
+    await expect(readInput(store, 'night-42', 'data/table.csv', never, 3)).rejects.toThrow(/has 4 bytes, at most 3/);
+  });
+
+  it('when S3 is away is no fault of the job', async () => {
+    const away = new ObjectStore({ ...config, endpoint: 'http://127.0.0.1:9', patienceMs: 300 });
+    const error = await readInput(away, 'night-42', 'data/table.csv', never).catch((caught: unknown) => caught);
+    expect((error as Error).name).toBe('StorageAway');
+    away[Symbol.dispose]();
+  });
+});
