@@ -23,7 +23,7 @@ export const RunnerStatus = z.looseObject({
   state: z.enum(['starting', 'running', 'holding', 'draining']),
   /** Why it is not pulling, when it is not. */
   reason: z.string().nullable(),
-  accelerator: Accelerator,
+  accelerator: Accelerator.nullable().describe('Null until it is known'),
   images: z.array(z.looseObject({ name: z.string(), digest: z.string() })),
   functions: z.array(z.string()).describe('`policy:scripted`, `setup:execute`, `metric:exact_match`, ...'),
   capacity: z.looseObject({ acting: z.number().int(), ready: z.number().int(), bound: z.string() }),

@@ -21,12 +21,20 @@ const Environment = z.object({
     .optional()
     .describe('S3 endpoint; AWS itself when unset. Keys by the usual AWS variables'),
   AWS_REGION: z.string().default('us-east-1').describe('S3 region'),
+  AWS_ACCESS_KEY_ID: z.string().optional().describe('S3 key; without it the usual AWS chain: profile, instance role'),
+  AWS_SECRET_ACCESS_KEY: z.string().optional().describe('Secret of AWS_ACCESS_KEY_ID'),
+  AWS_SESSION_TOKEN: z.string().optional().describe('Token of temporary keys'),
   AWS_CA_BUNDLE: z.string().optional().describe('File with the certificate authority of the S3 endpoint'),
   GYMBUS_S3_PATH_STYLE: z
     .enum(['auto', 'yes', 'no'])
     .default('auto')
     .describe('Bucket in the path, not in the host name; auto: yes where an endpoint is given'),
   GYMBUS_BUCKET: z.string().min(3).default('gymbus').describe('Bucket of trajectories'),
+  GYMBUS_DOWNLOAD_MIB: number.positive().default(256).describe('Largest file a set-up may download'),
+  GYMBUS_DOWNLOAD_PRIVATE: z
+    .enum(['yes', 'no'])
+    .default('no')
+    .describe('Whether a set-up may download from loopback and private addresses'),
   GYMBUS_PREFIX: Id.default('gymbus').describe('First token of all subjects and of stream names'),
   GYMBUS_RUNNER_ID: Id.default(defaultRunnerId()).describe('This runner; two on a host need two'),
   GYMBUS_DATA: z
@@ -107,9 +115,11 @@ export function readConfig(env: Record<string, string | undefined>) {
       region: e.AWS_REGION,
       caFile: e.AWS_CA_BUNDLE,
       bucket: e.GYMBUS_BUCKET,
+      credentials: s3Credentials(e),
       pathStyle:
         e.GYMBUS_S3_PATH_STYLE === 'auto' ? e.AWS_ENDPOINT_URL !== undefined : e.GYMBUS_S3_PATH_STYLE === 'yes',
     },
+    downloads: { maxBytes: e.GYMBUS_DOWNLOAD_MIB * 2 ** 20, allowPrivate: e.GYMBUS_DOWNLOAD_PRIVATE === 'yes' },
     runnerId: e.GYMBUS_RUNNER_ID,
     dataDir: e.GYMBUS_DATA,
     cacheDir: e.GYMBUS_CACHE,
@@ -124,6 +134,16 @@ export function readConfig(env: Record<string, string | undefined>) {
     healthPort: e.GYMBUS_HEALTH_PORT,
     log: { level: e.GYMBUS_LOG_LEVEL, format: e.GYMBUS_LOG_FORMAT },
   };
+}
+
+function s3Credentials(e: {
+  AWS_ACCESS_KEY_ID?: string | undefined;
+  AWS_SECRET_ACCESS_KEY?: string | undefined;
+  AWS_SESSION_TOKEN?: string | undefined;
+}) {
+  const { AWS_ACCESS_KEY_ID: accessKeyId, AWS_SECRET_ACCESS_KEY: secretAccessKey, AWS_SESSION_TOKEN: sessionToken } = e;
+  if (accessKeyId === undefined || secretAccessKey === undefined) return undefined;
+  return { accessKeyId, secretAccessKey, ...(sessionToken === undefined ? {} : { sessionToken }) };
 }
 
 function defaultRunnerId(): string {

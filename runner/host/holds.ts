@@ -1,18 +1,15 @@
-import type { StorageHealth } from '../storage/uploader.ts';
-
 /** What is looked at before the bus is asked for jobs. */
 export interface HostState {
   diskFreeBytes: number;
   diskFloorBytes: number;
   spoolBytes: number;
   spoolLimitBytes: number;
-  storage: StorageHealth;
   poolTrouble: string | null;
 }
 
 /**
- * Why this host takes no jobs now, or null when it may. Jobs under way go on: the spool takes what S3 does not.
- * The order is that of what a person should mend first.
+ * Why this host takes no jobs now, or null when it may. Jobs under way go on. While S3 is away jobs
+ * are still taken: the spool holds what they record, and when it is full this says so. The order is that of what a person should mend first.
  */
 export function holdReason(state: HostState): string | null {
   if (state.diskFreeBytes < state.diskFloorBytes) {
@@ -21,8 +18,6 @@ export function holdReason(state: HostState): string | null {
   if (state.spoolBytes > state.spoolLimitBytes) {
     return `spool: ${gib(state.spoolBytes)} GiB wait for S3, limit is ${gib(state.spoolLimitBytes)} GiB`;
   }
-  // A job begun while S3 is away would end at its upload: it waits in the queue better than here.
-  if (!state.storage.ok) return `S3: away since ${state.storage.since}: ${state.storage.error}`;
   return state.poolTrouble;
 }
 

@@ -1,14 +1,20 @@
 import type { Batches, TakenJob } from '../bus/batches.ts';
 import type { ReplicaPool, Reservation } from '../replica/contract.ts';
 
+/** The host, as looked at before each pull. */
+export interface HostLook {
+  /** Why no job may be taken now, or null. */
+  reason: string | null;
+  diskFreeBytes: number;
+}
+
 export interface PullLoopParams {
   batches: Batches;
   pool: ReplicaPool;
-  /** Why no job may be taken now, or null. */
-  hold(): Promise<string | null>;
+  look(): Promise<HostLook>;
   /** Sees one job to its end; never rejects. */
   play(taken: TakenJob, reservation: Reservation): Promise<void>;
-  onHold(reason: string | null): void;
+  onLook(look: HostLook): void;
   /** Ends pulling; jobs under way go on. */
   signal: AbortSignal;
 }
@@ -23,9 +29,9 @@ const HOLD_LOOK_MS = 1_000;
 export async function pullLoop(imageName: string, params: PullLoopParams): Promise<void> {
   const { batches, pool, signal } = params;
   while (!signal.aborted) {
-    const reason = await params.hold();
-    params.onHold(reason);
-    if (reason !== null) {
+    const look = await params.look();
+    params.onLook(look);
+    if (look.reason !== null) {
       await pause(HOLD_LOOK_MS, signal);
       continue;
     }

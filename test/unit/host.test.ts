@@ -1,0 +1,51 @@
+import { describe, expect, it } from 'vitest';
+import { holdReason } from '../../runner/host/holds.ts';
+import { together } from '../../runner/host/together.ts';
+
+const gib = 2 ** 30;
+const fine = {
+  diskFreeBytes: 10 * gib,
+  diskFloorBytes: 2 * gib,
+  spoolBytes: 0,
+  spoolLimitBytes: gib,
+  poolTrouble: null,
+};
+
+describe('why a host takes no jobs', () => {
+  it('takes them when nothing is wrong', () => expect(holdReason(fine)).toBeNull());
+
+  it.each([
+    [{ diskFreeBytes: gib }, /^disk: 1\.0 GiB free, floor is 2\.0 GiB/],
+    [{ spoolBytes: 2 * gib }, /^spool: 2\.0 GiB wait/],
+    [{ poolTrouble: 'template: no' }, /^template: no$/],
+    // What to mend first comes first.
+    [{ diskFreeBytes: 0, poolTrouble: 'template: no' }, /^disk/],
+  ])('names %j', (change, said) => expect(holdReason({ ...fine, ...change })).toMatch(said));
+});
+
+describe('beginnings side by side', () => {
+  it('gives all values', async () => {
+    const both = together<[number, string]>(new AbortController().signal, () => [
+      Promise.resolve(1),
+      Promise.resolve('a'),
+    ]);
+    expect(await both).toEqual([1, 'a']);
+  });
+
+  it('aborts the others at the first failure and throws it once they have ended', async () => {
+    let ended = false;
+    const work = together<[never, undefined]>(new AbortController().signal, (signal) => [
+      Promise.reject(new Error('first')),
+      new Promise((_, reject) =>
+        signal.addEventListener('abort', () => {
+          setTimeout(() => {
+            ended = true;
+            reject(new Error('second'));
+          }, 20);
+        }),
+      ),
+    ]);
+    await expect(work).rejects.toThrow('first');
+    expect(ended).toBe(true);
+  });
+});
