@@ -7,6 +7,7 @@ import type { Logger } from 'pino';
 import { attemptFiles } from '../../schemas/index.ts';
 import { contentTypeOf } from './content-type.ts';
 import { deadline } from './deadline.ts';
+import { inParallel } from './parallel.ts';
 import type { FileBody, ObjectStore } from './s3.ts';
 import { type Spool, spooledFiles } from './spool.ts';
 import { SPOOL_RECORD, SpoolRecord } from './spool-record.ts';
@@ -21,6 +22,7 @@ export interface LeftoverReport {
 
 /** A job does not wait longer than this for what a dead predecessor recorded. */
 const BUDGET_MS = 60_000;
+const PARALLEL = 8;
 
 /**
  * What an earlier process of this runner left is uploaded as unfinished attempts, for at most `budgetMs` in all, then
@@ -64,12 +66,14 @@ async function uploadFolder(folder: string, store: ObjectStore, signal: AbortSig
   for await (const { key, bytes } of store.list(record.prefix, patient)) there.set(key, bytes);
   // Its last file is there, so all others are, as the manifest lists them.
   if (there.has(record.prefix + attemptFiles.manifest)) return;
-  for (const { name, path: file, bytes } of await spooledFiles(folder)) {
-    const key = record.prefix + name;
-    if (name === attemptFiles.manifest || bytes === 0 || there.get(key) === bytes) continue;
-    await store.putFile(key, await hashFile(file), contentTypeOf(name), patient);
+  const missing = (await spooledFiles(folder)).filter(
+    ({ name, bytes }) => name !== attemptFiles.manifest && bytes > 0 && there.get(record.prefix + name) !== bytes,
+  );
+  const put = async ({ name, path: file }: (typeof missing)[number], stop: AbortSignal): Promise<void> => {
+    await store.putFile(record.prefix + name, await hashFile(file), contentTypeOf(name), { ...patient, signal: stop });
     onPut();
-  }
+  };
+  await inParallel(missing, PARALLEL, put, signal);
 }
 
 async function hashFile(file: string): Promise<FileBody> {

@@ -5,6 +5,7 @@ import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { attemptFiles, Manifest, objectKeys, Step, type StoredObject } from '../../schemas/index.ts';
 import { asStorageFull, ObjectDamaged, ObjectMissing } from './errors.ts';
+import { inParallel } from './parallel.ts';
 import type { CallOptions, ObjectStore } from './s3.ts';
 
 /** An attempt as the bucket has it. */
@@ -116,26 +117,13 @@ export async function downloadAttempt(
     bytes: 0,
     bytesTotal: wanted.reduce((sum, { bytes }) => sum + bytes, 0),
   };
-  const queue = wanted.values();
-  const stop = new AbortController();
-  const signal = options.signal ? AbortSignal.any([options.signal, stop.signal]) : stop.signal;
-  const worker = async (): Promise<void> => {
-    for (const object of queue) {
-      signal.throwIfAborted();
-      if (await fetchFile(store, object, directory, { ...options, signal })) report.kept++;
-      report.files++;
-      report.bytes += object.bytes;
-      options.onProgress?.(report);
-    }
+  const fetchOne = async (object: Wanted, signal: AbortSignal): Promise<void> => {
+    if (await fetchFile(store, object, directory, { ...options, signal })) report.kept++;
+    report.files++;
+    report.bytes += object.bytes;
+    options.onProgress?.(report);
   };
-  const workers = Array.from({ length: PARALLEL }, () =>
-    worker().catch((error) => {
-      stop.abort(error);
-      throw error;
-    }),
-  );
-  await Promise.allSettled(workers);
-  await Promise.all(workers);
+  await inParallel(wanted, PARALLEL, fetchOne, options.signal);
   if (manifest) await writeWhole(path.join(directory, attemptFiles.manifest), `${JSON.stringify(manifest, null, 2)}\n`);
   return report;
 }
