@@ -14,6 +14,8 @@ export interface Stored {
 export interface Patience {
   /** Ends the wait for a bus that is away; its reason is thrown. */
   signal?: AbortSignal | undefined;
+  /** How long to go on while the bus is away, then `BusAway` is thrown; without it as long as `signal` allows. */
+  patienceMs?: number | undefined;
 }
 
 /** One request to a healthy server takes milliseconds; a frozen one is asked again after this. */
@@ -95,19 +97,26 @@ function isNotEnabled(error: unknown): boolean {
   return error instanceof Error && error.name === 'JetStreamNotEnabled' && !(error instanceof JetStreamError);
 }
 
+/** How often it is told that the bus does not answer, however many ask. */
+const TELL_MS = 5_000;
+const toldAtMs = new WeakMap<Bus, number>();
+
 /** Repeats an idempotent exchange for as long as the bus is away. @throws what is no silence, or the signal's reason */
 export function untilAnswered<T>(
   bus: Bus,
   what: string,
   exchange: () => Promise<T>,
-  { signal }: Patience = {},
+  { signal, patienceMs }: Patience = {},
 ): Promise<T> {
   return pRetry(exchange, {
     retries: Number.POSITIVE_INFINITY,
     minTimeout: FIRST_PAUSE_MS,
     maxTimeout: LONGEST_PAUSE_MS,
     shouldRetry: ({ error }) => error instanceof BusAway && !bus.nc.isClosed(),
+    maxRetryTime: patienceMs ?? Number.POSITIVE_INFINITY,
     onFailedAttempt: ({ error, attemptNumber }) => {
+      if (!(error instanceof BusAway) || performance.now() - (toldAtMs.get(bus) ?? -TELL_MS) < TELL_MS) return;
+      toldAtMs.set(bus, performance.now());
       bus.log.warn({ what, attempt: attemptNumber, cause: error.message }, 'no answer from the bus; asking again');
     },
     ...(signal === undefined ? {} : { signal }),

@@ -1,0 +1,149 @@
+import { Kvm, type KvWatchEntry } from '@nats-io/kv';
+import { BatchRecord } from '../../schemas/index.ts';
+import type { Bus } from './index.ts';
+import { lastStored, type Patience, swapStored, untilAnswered } from './stored.ts';
+import { kvSubject } from './streams.ts';
+
+/** Reads what is known of a batch, from the leader; null when nothing was ever written. */
+export function readBatch(bus: Bus, batch: string, patience?: Patience): Promise<BatchRecord | null> {
+  return untilAnswered(bus, 'batch', async () => (await readStored(bus, batch)).record, patience);
+}
+
+/**
+ * Changes some fields of a batch's record, by compare-and-swap, and leaves the others.
+ * @returns the record as it is now
+ */
+export function updateBatch(
+  bus: Bus,
+  batch: string,
+  change: Omit<Partial<BatchRecord>, 'schema' | 'updated_at'>,
+  patience?: Patience,
+): Promise<BatchRecord> {
+  const subject = kvSubject(bus.names.batchesBucket, batch);
+  return untilAnswered(
+    bus,
+    'batch',
+    async () => {
+      for (;;) {
+        patience?.signal?.throwIfAborted();
+        const { record, seq } = await readStored(bus, batch);
+        const next = BatchRecord.parse({
+          ...record,
+          ...change,
+          schema: 'gymbus.batch.v1',
+          updated_at: new Date().toISOString(),
+        });
+        if ((await swapStored(bus, subject, Buffer.from(JSON.stringify(next)), seq)) !== null) return next;
+      }
+    },
+    patience,
+  );
+}
+
+async function readStored(bus: Bus, batch: string): Promise<{ record: BatchRecord | null; seq: number }> {
+  const bucket = bus.names.batchesBucket;
+  const stored = await lastStored(bus, `KV_${bucket}`, kvSubject(bucket, batch));
+  return { record: stored ? readRecord(stored.data) : null, seq: stored?.seq ?? 0 };
+}
+
+function readRecord(data: Uint8Array): BatchRecord | null {
+  if (data.length === 0) return null;
+  try {
+    return BatchRecord.parse(JSON.parse(Buffer.from(data).toString('utf8')));
+  } catch {
+    return null;
+  }
+}
+
+const NOTHING = { paused: false, priority: 0, cancelled: false };
+const WATCH_AGAIN_MS = 1_000;
+
+/**
+ * What batches are flagged with, kept in memory by watching the bucket. What memory says may be a moment behind:
+ * before a decision that stands, `isCancelled` reads.
+ */
+export class BatchFlags implements AsyncDisposable {
+  readonly #bus: Bus;
+  readonly #flags = new Map<string, typeof NOTHING>();
+  readonly #listeners = new Map<string, Set<() => void>>();
+  readonly #stop = new AbortController();
+  readonly #watching: Promise<void>;
+
+  constructor(bus: Bus) {
+    this.#bus = bus;
+    this.#watching = this.#watch();
+  }
+
+  /** From memory: which batches to leave alone or to prefer. */
+  standing(batch: string): { paused: boolean; priority: number; cancelled: boolean } {
+    return this.#flags.get(batch) ?? NOTHING;
+  }
+
+  /** From memory when it says yes, else from the leader. @throws the signal's reason when the bus stays away until then */
+  async isCancelled(batch: string, patience?: Patience): Promise<boolean> {
+    if (this.standing(batch).cancelled) return true;
+    return (await readBatch(this.#bus, batch, patience))?.cancelled === true;
+  }
+
+  /** Calls back once when the batch is seen to be cancelled, for a job that runs. @returns how to stop it */
+  onCancelled(batch: string, callback: () => void): () => void {
+    const listeners = this.#listeners.get(batch) ?? new Set();
+    this.#listeners.set(batch, listeners.add(callback));
+    if (this.standing(batch).cancelled) this.#tell(batch);
+    return () => {
+      listeners.delete(callback);
+      if (listeners.size === 0 && this.#listeners.get(batch) === listeners) this.#listeners.delete(batch);
+    };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    await this.#watching;
+  }
+
+  /** The client's watch makes its consumer anew after an outage; should it end all the same, it is begun again. */
+  async #watch(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted && !this.#bus.nc.isClosed()) {
+      try {
+        const bucket = await new Kvm(this.#bus.js).open(this.#bus.names.batchesBucket);
+        const entries = await bucket.watch();
+        const end = () => entries.stop();
+        signal.addEventListener('abort', end, { once: true });
+        if (signal.aborted) end();
+        for await (const entry of entries) this.#take(entry);
+        signal.removeEventListener('abort', end);
+      } catch (error) {
+        this.#bus.log.debug({ cause: String(error) }, 'cannot watch batches; trying again');
+      }
+      if (!signal.aborted) await pause(WATCH_AGAIN_MS, signal);
+    }
+  }
+
+  #take(entry: KvWatchEntry): void {
+    const record = entry.operation === 'PUT' ? readRecord(entry.value) : null;
+    const { paused = false, priority = 0, cancelled = false } = record ?? {};
+    // Most batches carry no flag: only those that do are kept.
+    if (!paused && priority === 0 && !cancelled) this.#flags.delete(entry.key);
+    else this.#flags.set(entry.key, { paused, priority, cancelled });
+    if (cancelled) this.#tell(entry.key);
+  }
+
+  #tell(batch: string): void {
+    const listeners = this.#listeners.get(batch);
+    this.#listeners.delete(batch);
+    for (const listener of listeners ?? []) listener();
+  }
+}
+
+function pause(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal.addEventListener('abort', done, { once: true });
+  });
+}
