@@ -38,9 +38,10 @@ export async function within<T>(
 ): Promise<T> {
   parent.throwIfAborted();
   const limit = new AbortController();
+  // Timers count whole milliseconds and may fire up to one early: when the limit is said to have passed, it has.
   const timer = setTimeout(
-    () => limit.abort(new LimitPassed(`${what} took longer than ${limitMs / 1_000} s`)),
-    Math.max(0, limitMs),
+    () => limit.abort(new LimitPassed(`${what} took longer than ${round(limitMs)} s`)),
+    Math.max(0, Math.ceil(limitMs)) + 1,
   );
   using joined = joinSignals(parent, limit.signal);
   const { signal } = joined;
@@ -53,4 +54,8 @@ export async function within<T>(
   } finally {
     clearTimeout(timer);
   }
+}
+
+function round(ms: number): number {
+  return Math.round(ms) / 1_000;
 }
