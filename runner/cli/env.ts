@@ -1,6 +1,6 @@
 import { Command } from 'commander';
-import { findLocalStack, stackEnvironment } from './stack.ts';
 import { CliError } from './error.ts';
+import { findLocalStack, stackEnvironment } from './stack.ts';
 
 export const envCommand = new Command('env')
   .description('Print shell exports that point nats, aws, boto3 and gymbus at the running local stack')

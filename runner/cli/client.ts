@@ -1,0 +1,52 @@
+import { BusRefused, BusUnreachable } from '../bus/connection.ts';
+import { type Bus, openBus } from '../bus/index.ts';
+import { type Config, ConfigError, readConfig } from '../host/config.ts';
+import { createLog } from '../host/log.ts';
+import { ObjectStore } from '../storage/s3.ts';
+import { CliError, EXIT } from './error.ts';
+import { findLocalStack, stackEnvironment } from './stack.ts';
+
+/** How long a command waits for a server that does not answer. */
+const PATIENCE_MS = 3_000;
+
+/** @throws CliError that names each wrong variable */
+export function configOf(env: Record<string, string | undefined>): Config {
+  try {
+    return readConfig(env);
+  } catch (error) {
+    if (error instanceof ConfigError) throw new CliError(error.message, EXIT.usage, { cause: error });
+    throw error;
+  }
+}
+
+/**
+ * Where a command finds its servers: the environment, and where that names no NATS, the local stack if one runs.
+ * So `gymbus submit` works beside `gymbus up` with nothing exported.
+ */
+export async function clientConfig(): Promise<Config> {
+  if (process.env.NATS_URL) return configOf(process.env);
+  const stack = await findLocalStack();
+  return configOf(stack === null ? process.env : { ...process.env, ...stackEnvironment(stack) });
+}
+
+/** Opens the bus for one command. @throws CliError when no server answers or it refuses us */
+export async function openClientBus(config: Config): Promise<Bus> {
+  try {
+    return await openBus({
+      ...config.nats,
+      name: 'gymbus client',
+      log: createLog({ level: 'error', format: config.log.format }),
+      patienceMs: PATIENCE_MS,
+    });
+  } catch (error) {
+    if (error instanceof BusRefused || error instanceof BusUnreachable) {
+      throw new CliError(`${error.message}; \`npx gymbus up\` starts a local stack`, EXIT.no, { cause: error });
+    }
+    throw error;
+  }
+}
+
+/** The bucket, with the credentials of the environment or of the local stack. */
+export function openClientStore(config: Config): ObjectStore {
+  return new ObjectStore(config.s3);
+}

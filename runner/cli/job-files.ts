@@ -1,0 +1,85 @@
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { text } from 'node:stream/consumers';
+import { checkJob } from '../../functions/check-job.ts';
+import { OsworldTaskError, osworldTaskToJob } from '../../functions/osworld/task.ts';
+import { parseJob, type TrajectoryJobInput } from '../../schemas/index.ts';
+import type { JobToPublish } from '../bus/publisher.ts';
+import { CliError, EXIT } from './error.ts';
+
+/** Problems shown of one file; a thousand lines with the same fault need not be told a thousand times. */
+const MOST_SHOWN = 20;
+
+/**
+ * Reads jobs, one JSON object a line, and checks each before any is published.
+ * @param file a path, or `-` for standard input
+ * @throws CliError that names each wrong line with its field, value and remedy
+ */
+export async function readJobLines(file: string): Promise<JobToPublish[]> {
+  const content = file === '-' ? await text(process.stdin) : await readText(file);
+  const jobs: JobToPublish[] = [];
+  const problems: string[] = [];
+  for (const [index, line] of content.split('\n').entries()) {
+    if (line.trim() === '') continue;
+    const checked = checkedJob(Buffer.from(line));
+    if (Array.isArray(checked)) problems.push(...checked.map((problem) => `${file}:${index + 1}: ${problem}`));
+    else jobs.push(checked);
+  }
+  refuseProblems(problems, 'nothing was published');
+  if (jobs.length === 0)
+    throw new CliError(`${file === '-' ? 'standard input' : file} holds no job: one JSON object a line`, EXIT.usage);
+  return jobs;
+}
+
+/**
+ * Makes a job of each OSWorld task file, as it is. The folder a task lies in is its domain, as OSWorld lays them out.
+ * @throws CliError
+ */
+export async function readOsworldTasks(
+  files: readonly string[],
+  options: { batch: string; policy: TrajectoryJobInput['policy']; image?: string | undefined },
+): Promise<JobToPublish[]> {
+  const jobs: JobToPublish[] = [];
+  const problems: string[] = [];
+  for (const file of files) {
+    try {
+      const job = osworldTaskToJob(JSON.parse(await readText(file)), {
+        batchId: options.batch,
+        policy: options.policy,
+        domain: path.basename(path.dirname(path.resolve(file))),
+        ...(options.image === undefined ? {} : { image: options.image }),
+      });
+      const checked = checkedJob(Buffer.from(JSON.stringify(job)));
+      if (Array.isArray(checked)) problems.push(...checked.map((problem) => `${file}: ${problem}`));
+      else jobs.push(checked);
+    } catch (error) {
+      if (!(error instanceof OsworldTaskError || error instanceof SyntaxError)) throw error;
+      problems.push(`${file}: ${error.message}`);
+    }
+  }
+  refuseProblems(problems, 'nothing was published');
+  return jobs;
+}
+
+function checkedJob(data: Buffer): JobToPublish | string[] {
+  const parsed = parseJob(data);
+  if (parsed.kind === 'newer') return [`schema: ${parsed.version} is for a later gymbus than this`];
+  if (parsed.kind === 'invalid') return [parsed.reason];
+  const { image, batch_id, job_id } = parsed.job;
+  const problems = checkJob(parsed.job);
+  return problems.length > 0 ? problems : { address: { image, batch: batch_id, job: job_id }, data };
+}
+
+function refuseProblems(problems: readonly string[], consequence: string): void {
+  if (problems.length === 0) return;
+  const more = problems.length > MOST_SHOWN ? `\n  and ${problems.length - MOST_SHOWN} more` : '';
+  throw new CliError(`${consequence}:\n  ${problems.slice(0, MOST_SHOWN).join('\n  ')}${more}`, EXIT.usage);
+}
+
+async function readText(file: string): Promise<string> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (error) {
+    throw new CliError(`cannot read ${file}: ${(error as Error).message}`, EXIT.usage, { cause: error });
+  }
+}

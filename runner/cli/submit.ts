@@ -1,0 +1,104 @@
+import { Command, Option } from 'commander';
+import type { TrajectoryJobInput } from '../../schemas/index.ts';
+import { ensureStreams } from '../bus/ensure.ts';
+import type { Bus } from '../bus/index.ts';
+import { type JobToPublish, type Published, publishJobs } from '../bus/publisher.ts';
+import { parseBatch } from './address.ts';
+import { clientConfig, openClientBus } from './client.ts';
+import { CliError, EXIT } from './error.ts';
+import { readJobLines, readOsworldTasks } from './job-files.ts';
+import { progressView } from './progress.ts';
+
+interface SubmitOptions {
+  osworld?: string[];
+  batch?: string;
+  policy?: string;
+  params?: TrajectoryJobInput['policy']['params'];
+  image?: string;
+}
+
+export const submitCommand = new Command('submit')
+  .description('Publish jobs: lines of JSON, or OSWorld task files')
+  .argument('[file]', 'one job a line; - for standard input')
+  .option('--osworld <task...>', 'OSWorld task files, each as it is')
+  .option('--batch <id>', 'batch of the OSWorld tasks', parseBatch)
+  .option('--policy <name>', 'policy that plays the OSWorld tasks')
+  .addOption(new Option('--params <json>', 'parameters of that policy').argParser(parseParams))
+  .option('--image <name>', 'image the OSWorld tasks are played on')
+  .addHelpText(
+    'after',
+    '\nEvery job is checked before the first is published. Safe to repeat: a job is in the queue once.\nExits 0 when every job is queued, was, or is done; 1 when the bus refused one; 2 when a job is wrong.',
+  )
+  .action(async (file: string | undefined, options: SubmitOptions) => {
+    const jobs = await readJobs(file, options);
+    await using bus = await openClientBus(await clientConfig());
+    await ensureStreams(bus);
+    const counts = await publishWithProgress(bus, jobs);
+    const batches = [...new Set(jobs.map(({ address }) => address.batch))];
+    console.log(
+      `${counts.queued} queued, ${counts.already_queued} were in the queue, ${counts.already_done} done before, ${counts.problems.length} refused`,
+    );
+    for (const batch of batches.slice(0, 5)) console.log(`gymbus watch ${batch}`);
+    if (counts.problems.length > 0)
+      throw new CliError(`not published:\n  ${counts.problems.slice(0, 20).join('\n  ')}`);
+  });
+
+async function readJobs(file: string | undefined, options: SubmitOptions): Promise<JobToPublish[]> {
+  const { osworld, batch, policy, params, image } = options;
+  if ((file === undefined) === (osworld === undefined)) {
+    throw new CliError(
+      'give either a file of job lines (- for standard input) or --osworld with task files',
+      EXIT.usage,
+    );
+  }
+  if (file !== undefined) return readJobLines(file);
+  if (batch === undefined || policy === undefined) {
+    throw new CliError('--osworld needs --batch ID and --policy NAME', EXIT.usage);
+  }
+  return readOsworldTasks(osworld ?? [], { batch, policy: { name: policy, ...(params ? { params } : {}) }, image });
+}
+
+export interface PublishCounts {
+  queued: number;
+  already_queued: number;
+  already_done: number;
+  /** One line a job that was not published. */
+  problems: string[];
+}
+
+/** Publishes jobs, showing how far it is. */
+export async function publishWithProgress(bus: Bus, jobs: readonly JobToPublish[]): Promise<PublishCounts> {
+  const counts: PublishCounts = { queued: 0, already_queued: 0, already_done: 0, problems: [] };
+  const view = progressView('publish');
+  let told = 0;
+  try {
+    for await (const { job, published } of publishJobs(bus, jobs)) {
+      count(counts, job, published);
+      told += 1;
+      if (told % 100 === 0 || told === jobs.length) {
+        view.report({ phase: 'publishing', fraction: told / jobs.length, message: `${told} of ${jobs.length} jobs` });
+      }
+    }
+  } finally {
+    view.stop();
+  }
+  return counts;
+}
+
+function count(counts: PublishCounts, { address }: JobToPublish, published: Published): void {
+  if (published.kind === 'too_large' || published.kind === 'refused') {
+    counts.problems.push(`${address.batch}/${address.job}: ${published.message}`);
+  } else {
+    counts[published.kind] += 1;
+  }
+}
+
+function parseParams(json: string): TrajectoryJobInput['policy']['params'] {
+  try {
+    const value: unknown = JSON.parse(json);
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, never>;
+  } catch {
+    // Said below, with the value.
+  }
+  throw new CliError(`--params must be a JSON object, got ${json}`, EXIT.usage);
+}
