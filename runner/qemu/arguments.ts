@@ -94,9 +94,12 @@ export function machineArguments(
   ];
 }
 
-/** The smallest power of two that holds the screen at 32 bits a pixel: idle video memory is private to each clone. */
+/**
+ * The smallest power of two that holds the screen twice at 32 bits a pixel: the guest's driver offers no mode that takes more than half.
+ * What is not drawn on costs a clone nothing.
+ */
 export function videoMemoryMib(screen: ScreenSize): number {
-  const mib = (screen.width * screen.height * 4) / 2 ** 20;
+  const mib = (2 * screen.width * screen.height * 4) / 2 ** 20;
   return Math.max(4, 2 ** Math.ceil(Math.log2(mib)));
 }
 

@@ -48,6 +48,11 @@ export class InputDevices {
     return turn;
   }
 
+  /** Moves the pointer without waiting for the guest to take it. */
+  point(spot: { x: number; y: number }, signal: AbortSignal): Promise<void> {
+    return this.#port.send(pointTo(spot.x, spot.y, this.#screen), signal);
+  }
+
   async #perform(action: InputAction, signal: AbortSignal): Promise<void> {
     const steps = plan(action, this.#screen);
     signal.throwIfAborted();

@@ -87,3 +87,8 @@ function spans(y: number, width: number, volatile: readonly Region[]): [number, 
   if (from < width) result.push([row + from * 3, row + width * 3]);
   return result;
 }
+
+/** The picture as a binary PPM file. */
+export function writePpm(picture: Picture): Buffer {
+  return Buffer.concat([Buffer.from(`P6\n${picture.width} ${picture.height}\n255\n`), picture.pixels]);
+}

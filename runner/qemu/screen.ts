@@ -1,4 +1,4 @@
-import { readFile } from 'node:fs/promises';
+import { readFile, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { type Picture, parsePpm } from './picture.ts';
 import type { QmpClient } from './qmp.ts';
@@ -44,7 +44,10 @@ export class Screen {
       { filename, format },
       { deadlineMs: PICTURE_DEADLINE_MS, ...(signal ? { signal } : {}) },
     );
-    return readFile(filename);
+    const file = await readFile(filename);
+    // An uncompressed picture is 2.7 MB of memory.
+    await unlink(filename);
+    return file;
   }
 
   /** One at a time: the next one would write over the file while this one reads it. */

@@ -1,0 +1,35 @@
+import { randomUUID } from 'node:crypto';
+import { open } from 'node:fs/promises';
+import path from 'node:path';
+import { Machine } from '../qemu/machine.ts';
+import { reflink } from '../storage/clone.ts';
+import type { Engine } from './engine.ts';
+import { checkTemplate, type Template } from './template.ts';
+
+/** Makes the disk of a clone and starts its QEMU, empty. @param uuid the process is recognised by it */
+export async function startClone(
+  engine: Engine,
+  template: Template,
+  uuid: string,
+  folder: string,
+  runFolder: string,
+): Promise<Machine> {
+  const diskPath = path.join(folder, 'disk.raw');
+  await Promise.all([checkTemplate(template), reflink(template.diskPath, diskPath)]);
+  const state = await open(template.statePath, 'r');
+  try {
+    return await Machine.start({
+      name: `gymbus-${uuid.slice(0, 8)}`,
+      qemuPath: engine.qemu.path,
+      hardware: template.hardware,
+      identity: { uuid, generation: randomUUID() },
+      memoryPath: template.memoryPath,
+      diskPath,
+      runFolder,
+      start: { kind: 'clone' },
+      stateFd: state.fd,
+    });
+  } finally {
+    await state.close();
+  }
+}

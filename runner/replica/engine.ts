@@ -1,0 +1,14 @@
+import type { Logger } from 'pino';
+import type { QemuBinary } from '../qemu/binary.ts';
+import type { StorageArea } from '../storage/area.ts';
+
+/** What all replicas of one runner share. */
+export interface Engine {
+  readonly area: StorageArea;
+  readonly runnerId: string;
+  readonly qemu: QemuBinary;
+  readonly accelerator: 'kvm' | 'tcg';
+  /** Where run folders go: on a memory file system, its path short enough for sockets. */
+  readonly runRoot: string;
+  readonly log: Logger;
+}

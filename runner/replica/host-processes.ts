@@ -1,0 +1,55 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+/** A QEMU found running on this host. */
+export interface FoundProcess {
+  pid: number;
+  uuid: string;
+  /** Clock ticks since the host's boot, when it started. */
+  startTicks: number;
+}
+
+/** SIGKILL needs no cooperation; more than this and the kernel itself is stuck. */
+const GONE_DEADLINE_MS = 10_000;
+
+/** Every process of this host that runs QEMU (or its launcher) with a `-uuid`. */
+export async function qemuProcesses(): Promise<FoundProcess[]> {
+  const found: FoundProcess[] = [];
+  for (const name of await readdir('/proc')) {
+    if (!/^\d+$/.test(name)) continue;
+    const pid = Number(name);
+    const args = (await readFile(`/proc/${name}/cmdline`, 'utf8').catch(() => '')).split('\0');
+    const at = args.indexOf('-uuid');
+    const uuid = args[at + 1];
+    if (at < 0 || !uuid || !args.includes('-nodefaults')) continue;
+    const startTicks = await processStart(pid);
+    if (startTicks !== null) found.push({ pid, uuid, startTicks });
+  }
+  return found;
+}
+
+/** When a process started, in clock ticks since the host's boot; null when there is none, or only its remains. */
+export async function processStart(pid: number): Promise<number | null> {
+  const stat = await readFile(`/proc/${pid}/stat`, 'latin1').catch(() => null);
+  if (stat === null) return null;
+  // The name in parentheses may hold anything, spaces and parentheses included.
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return fields[0] === 'Z' ? null : Number(fields[19]);
+}
+
+/** Now, in clock ticks since the host's boot. */
+export async function nowTicks(): Promise<number> {
+  const uptime = await readFile('/proc/uptime', 'latin1');
+  return Math.floor(Number(uptime.split(' ')[0]) * 100);
+}
+
+/** Kills a process unless its pid meanwhile stands for another. @throws when it is still there after the deadline */
+export async function killFound(found: FoundProcess): Promise<void> {
+  if ((await processStart(found.pid)) !== found.startTicks) return;
+  process.kill(found.pid, 'SIGKILL');
+  const end = performance.now() + GONE_DEADLINE_MS;
+  while ((await processStart(found.pid)) === found.startTicks) {
+    if (performance.now() > end) throw new Error(`qemu (pid ${found.pid}) is still there after SIGKILL`);
+    await sleep(10);
+  }
+}

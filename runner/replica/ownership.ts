@@ -1,0 +1,89 @@
+import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { z } from 'zod';
+
+/**
+ * Who owns what on this host. A record is written before the thing is made and removed after the thing is gone,
+ * so that whoever starts under the same runner id finds everything its forerunner left behind.
+ *
+ *   <area>/runners/<runner>/replicas/<id>/owner.json    the record, beside the replica's disk
+ *   <area>/identities/<machine id>                      taken by one replica on this host, whichever runner's
+ */
+export const OwnerRecord = z.looseObject({
+  schema: z.literal('gymbus.owner.v1'),
+  runner: z.string(),
+  id: z.string(),
+  /** QEMU's `-uuid`: the process is recognised by it, never by a pid, which the kernel gives out again. */
+  uuid: z.string(),
+  machine_id: z.string(),
+  run_folder: z.string(),
+  /** Clock ticks since the host's boot when this was written; the process started later. */
+  ticks: z.number(),
+});
+export type OwnerRecord = z.infer<typeof OwnerRecord>;
+
+export const runnersFolder = (area: string): string => path.join(area, 'runners');
+export const replicasFolder = (area: string, runner: string): string => path.join(area, 'runners', runner, 'replicas');
+const identityFile = (area: string, machineId: string): string => path.join(area, 'identities', machineId);
+
+/** A machine id that another replica of this host has already. */
+export class IdentityTaken extends Error {
+  override readonly name = 'IdentityTaken';
+}
+
+/** Writes the record and takes the machine id. @returns the replica's folder @throws IdentityTaken */
+export async function takeOwnership(area: string, record: OwnerRecord): Promise<string> {
+  const folder = path.join(replicasFolder(area, record.runner), record.id);
+  await mkdir(folder, { recursive: true });
+  // Renamed into place: one cut short by a crash does not count.
+  const draft = path.join(folder, 'owner.json.new');
+  await writeFile(draft, JSON.stringify(record));
+  await rename(draft, path.join(folder, 'owner.json'));
+  const identity = identityFile(area, record.machine_id);
+  await mkdir(path.dirname(identity), { recursive: true });
+  try {
+    await writeFile(identity, record.id, { flag: 'wx' });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    const holder = await readFile(identity, 'utf8').catch(() => 'another replica');
+    if (holder !== record.id) {
+      await rm(folder, { recursive: true, force: true });
+      throw new IdentityTaken(`machine id ${record.machine_id} belongs to ${holder}`, { cause: error });
+    }
+  }
+  return folder;
+}
+
+/** Removes what a replica had on disk, its record last. Idempotent. */
+export async function releaseOwnership(area: string, record: OwnerRecord): Promise<void> {
+  const folder = path.join(replicasFolder(area, record.runner), record.id);
+  await rm(record.run_folder, { recursive: true, force: true });
+  await rm(path.join(folder, 'disk.raw'), { force: true });
+  const identity = identityFile(area, record.machine_id);
+  const holder = await readFile(identity, 'utf8').catch(() => '');
+  if (holder === record.id) await rm(identity, { force: true });
+  await rm(folder, { recursive: true, force: true });
+}
+
+/** Which replica of this host has a machine id; null when none. */
+export async function identityHolder(area: string, machineId: string): Promise<string | null> {
+  return readFile(identityFile(area, machineId), 'utf8').catch(() => null);
+}
+
+/** Everything on record for a runner, and folders without a record, in which nothing was made yet. */
+export async function ownedBy(area: string, runner: string): Promise<{ records: OwnerRecord[]; bare: string[] }> {
+  const folder = replicasFolder(area, runner);
+  const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return [];
+    throw error;
+  });
+  const records: OwnerRecord[] = [];
+  const bare: string[] = [];
+  for (const name of names) {
+    const text = await readFile(path.join(folder, name, 'owner.json'), 'utf8').catch(() => null);
+    const record = text === null ? null : OwnerRecord.safeParse(JSON.parse(text));
+    if (record?.success && record.data.runner === runner && record.data.id === name) records.push(record.data);
+    else bare.push(path.join(folder, name));
+  }
+  return { records, bare };
+}

@@ -1,0 +1,250 @@
+import { randomUUID } from 'node:crypto';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Accelerator, InputAction, ReplicaPhase } from '../../schemas/index.ts';
+import { within } from '../qemu/deadline.ts';
+import { ReplicaLost } from '../qemu/errors.ts';
+import { HelperGuest } from '../qemu/guest.ts';
+import type { Machine } from '../qemu/machine.ts';
+import { restoreState } from '../qemu/migration.ts';
+import { same } from '../qemu/picture.ts';
+import { startClone } from './clone.ts';
+import type { Diagnostics, ImageRef, Replica } from './contract.ts';
+import type { Engine } from './engine.ts';
+import { nowTicks } from './host-processes.ts';
+import { DESKTOP_PASSWORD } from './image-files.ts';
+import { identityHolder, type OwnerRecord, releaseOwnership, takeOwnership } from './ownership.ts';
+import { passGate, setClock } from './restore-gate.ts';
+import { FIRST_STATE, PHASE_DEADLINE_MS, type ReplicaEvent, type ReplicaState, transition } from './state.ts';
+import type { Template } from './template.ts';
+
+/** Between two pictures that are compared: long against taking one (5 ms), short against what people notice. */
+const SETTLE_POLL_MS = 60;
+const LAST_PICTURE_DEADLINE_MS = 1_000;
+
+/** Told of each change of phase, after it. */
+export type PhaseListener = (replica: VirtualReplica, from: ReplicaPhase) => void;
+
+/**
+ * One virtual machine and its state manager, the only writer of its state. Every phase has a deadline, and what ends a phase
+ * by force is always the same: `lost` is aborted, the process killed, and whatever waited for it fails with the cause.
+ */
+export class VirtualReplica implements Replica {
+  readonly id: string = randomUUID();
+  readonly image: ImageRef;
+  readonly template: Template;
+  /** Made when QEMU runs, before the replica is handed out. */
+  guest!: HelperGuest;
+  readonly #engine: Engine;
+  readonly #machineId: string;
+  readonly #onPhase: PhaseListener;
+  readonly #lost = new AbortController();
+  #state: ReplicaState = FIRST_STATE;
+  #timer: NodeJS.Timeout | undefined;
+  #machine: Machine | undefined;
+  #record: OwnerRecord | undefined;
+  /** What is being done to it now; never rejects. */
+  #work: Promise<unknown> = Promise.resolve();
+  #discarded: Promise<void> | undefined;
+  #lastPicture: Buffer | null = null;
+  #wasLeased = false;
+
+  /** @param machineId its guest's identity, 32 hex digits */
+  constructor(
+    engine: Engine,
+    template: Template,
+    onPhase: PhaseListener = () => undefined,
+    machineId: string = randomUUID().replaceAll('-', ''),
+  ) {
+    this.image = { name: template.image.name, digest: template.image.digest };
+    this.template = template;
+    this.#engine = engine;
+    this.#machineId = machineId;
+    this.#onPhase = onPhase;
+    this.#startTimer();
+  }
+
+  get phase(): ReplicaPhase {
+    return this.#state.phase;
+  }
+
+  /** Why it failed; null when it did not. */
+  get cause(): string | null {
+    return this.#state.cause;
+  }
+
+  /** Whether it ever belonged to an attempt. */
+  get wasLeased(): boolean {
+    return this.#wasLeased;
+  }
+
+  get accelerator(): Accelerator {
+    return this.template.hardware.accelerator;
+  }
+
+  get lost(): AbortSignal {
+    return this.#lost.signal;
+  }
+
+  /** The machine itself, for tests and figures. */
+  get machine(): Machine {
+    if (!this.#machine) throw new Error(`replica ${this.id} has no machine while ${this.phase}`);
+    return this.#machine;
+  }
+
+  /** From nothing to frozen. @throws what went wrong; the replica is then failed */
+  prepare(): Promise<void> {
+    return this.#do(async () => {
+      const record: OwnerRecord = {
+        schema: 'gymbus.owner.v1',
+        runner: this.#engine.runnerId,
+        id: this.id,
+        uuid: this.id,
+        machine_id: this.#machineId,
+        run_folder: path.join(this.#engine.runRoot, this.id.slice(0, 8)),
+        ticks: await nowTicks(),
+      };
+      const folder = await takeOwnership(this.#engine.area.path, record);
+      this.#record = record;
+      const machine = await startClone(this.#engine, this.template, record.uuid, folder, record.run_folder);
+      this.#machine = machine;
+      this.guest = new HelperGuest(machine.helper, machine.size, {
+        name: this.template.image.manifest.user,
+        password: DESKTOP_PASSWORD,
+      });
+      const onLost = (): void => this.#apply({ type: 'fail', cause: machine.cause ?? 'machine lost' });
+      if (machine.lost.aborted) onLost();
+      else machine.lost.addEventListener('abort', onLost, { once: true });
+      this.lost.throwIfAborted();
+      this.#apply({ type: 'cloned' });
+      await restoreState(machine.qmp, this.lost);
+      this.#apply({ type: 'restored' });
+    });
+  }
+
+  /** From frozen to hot: passes the restore gate, then pauses. @throws GateFailed, ReplicaLost */
+  thaw(): Promise<void> {
+    return this.#do(async () => {
+      await this.#passGate(this.lost);
+      await this.machine.pause();
+      this.#apply({ type: 'passed' });
+    });
+  }
+
+  /**
+   * From hot, or from frozen through the gate, to leased: it runs, its clock is right.
+   * @throws GateFailed, ReplicaLost, or the signal's reason; the replica is then failed
+   */
+  lease(signal: AbortSignal): Promise<void> {
+    return this.#do(async () => {
+      const either = AbortSignal.any([signal, this.lost]);
+      if (this.phase === 'frozen') {
+        await this.#passGate(either);
+        this.#apply({ type: 'passed' });
+      } else {
+        await Promise.all([this.machine.run(), setClock(this.machine, either)]);
+      }
+      this.lost.throwIfAborted();
+      this.#apply({ type: 'lease' });
+    });
+  }
+
+  async screenshot(signal: AbortSignal): Promise<Buffer> {
+    this.lost.throwIfAborted();
+    this.#lastPicture = await this.machine.screen.png(AbortSignal.any([signal, this.lost]));
+    return this.#lastPicture;
+  }
+
+  async act(action: InputAction, signal: AbortSignal): Promise<void> {
+    this.lost.throwIfAborted();
+    await this.machine.input.perform(action, AbortSignal.any([signal, this.lost]));
+  }
+
+  async settle(limits: { minMs: number; maxMs: number }, signal: AbortSignal): Promise<boolean> {
+    const either = AbortSignal.any([signal, this.lost]);
+    const start = performance.now();
+    const volatile = this.template.image.manifest.volatile_regions;
+    await sleep(Math.max(0, limits.minMs - SETTLE_POLL_MS), undefined, { signal: either });
+    let before = await this.machine.screen.picture(either);
+    for (;;) {
+      const elapsedMs = performance.now() - start;
+      await sleep(Math.max(SETTLE_POLL_MS, limits.minMs - elapsedMs), undefined, { signal: either });
+      const now = await this.machine.screen.picture(either);
+      if (same(before, now, volatile)) return true;
+      if (performance.now() - start > limits.maxMs) return false;
+      before = now;
+    }
+  }
+
+  async diagnostics(): Promise<Diagnostics> {
+    const machine = this.#machine;
+    const late = (): Error => new Error('no picture in time');
+    const fresh = machine ? await within(machine.screen.png(), LAST_PICTURE_DEADLINE_MS, late).catch(() => null) : null;
+    return {
+      serialLog: machine?.serial ?? Buffer.alloc(0),
+      lastPicture: fresh ?? this.#lastPicture,
+      cause: this.cause,
+    };
+  }
+
+  discard(): Promise<void> {
+    this.#discarded ??= this.#discard();
+    return this.#discarded;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.discard();
+  }
+
+  async #passGate(signal: AbortSignal): Promise<void> {
+    this.#apply({ type: 'thaw' });
+    const { path: area } = this.#engine.area;
+    const identity = { machineId: this.#machineId, holderOf: (id: string) => identityHolder(area, id) };
+    await Promise.all([this.machine.run(), passGate(this.machine, this.template, identity, signal)]);
+    this.lost.throwIfAborted();
+  }
+
+  async #discard(): Promise<void> {
+    this.#apply({ type: 'discard' });
+    await this.#machine?.kill();
+    await this.#work;
+    // A machine that was only just being started when the discard began.
+    await this.#machine?.kill();
+    if (this.#record) await releaseOwnership(this.#engine.area.path, this.#record);
+  }
+
+  /** Runs one piece of its life; an error in it fails the replica. */
+  #do(work: () => Promise<void>): Promise<void> {
+    const done = work().catch((error: Error) => {
+      this.#apply({ type: 'fail', cause: error.message });
+      // The first cause says more than a channel that closed because of it.
+      throw error.name === 'GateFailed' || !this.lost.aborted ? error : this.lost.reason;
+    });
+    this.#work = done.catch(() => undefined);
+    return done;
+  }
+
+  #apply(event: ReplicaEvent): void {
+    const from = this.#state.phase;
+    this.#state = transition(this.#state, event);
+    const to = this.#state.phase;
+    if (to === from) return;
+    if (to === 'leased') this.#wasLeased = true;
+    this.#startTimer();
+    if (to === 'failed' || to === 'discarded') {
+      const cause = this.#state.cause ?? 'discarded';
+      this.#lost.abort(new ReplicaLost(cause));
+      // A leased one is left to be looked at until its user discards it.
+      if (from !== 'leased' && to === 'failed') this.#machine?.kill(cause).catch(() => undefined);
+    }
+    this.#onPhase(this, from);
+  }
+
+  #startTimer(): void {
+    clearTimeout(this.#timer);
+    const { phase } = this.#state;
+    if (phase === 'failed' || phase === 'discarded') return;
+    this.#timer = setTimeout(() => this.#apply({ type: 'expired' }), PHASE_DEADLINE_MS[phase]);
+    this.#timer.unref();
+  }
+}

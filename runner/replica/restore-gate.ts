@@ -1,0 +1,179 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { z } from 'zod';
+import type { Machine } from '../qemu/machine.ts';
+import { darkness, difference, type Picture, same } from '../qemu/picture.ts';
+import { nearbySpot, parkingSpot } from './parking.ts';
+import type { Template } from './template.ts';
+
+/**
+ * What a clone must prove before it may be handed out. It wakes up as a copy: with the template's clock, random numbers and machine id,
+ * and nothing yet says that its screen or its helper work.
+ */
+export type GateCheck = 'helper' | 'identity' | 'entropy' | 'clock' | 'black' | 'half-drawn' | 'frozen';
+
+/** A clone that may not be handed out, and which check it failed. */
+export class GateFailed extends Error {
+  override readonly name = 'GateFailed';
+  readonly check: GateCheck;
+  constructor(check: GateCheck, message: string, options?: ErrorOptions) {
+    super(`restore gate, ${check}: ${message}`, options);
+    this.check = check;
+  }
+}
+
+/** What a clone is told to be. */
+export interface GuestIdentity {
+  /** 32 hex digits. */
+  machineId: string;
+  /** Which replica of this host has a machine id, for the message when a guest has another's. */
+  holderOf(machineId: string): Promise<string | null>;
+}
+
+/** Largest difference to the host's clock that a clone may have. */
+export const MAX_SKEW_MS = 500;
+/** Cold code under software emulation: 60 ms on an idle host, seconds on one with no processor to spare. */
+const HELPER_DEADLINE_MS = 15_000;
+/** The pointer is drawn within 0.1 s; some seconds on a starved host. */
+const PICTURE_DEADLINE_MS = 15_000;
+/** A picture that is nearly the template's is good enough, but waiting a little makes it the same. */
+const RETURN_DEADLINE_MS = 3_000;
+const POLL_MS = 4;
+/** Black but for a pointer and some glyphs. */
+const MAX_DARKNESS = 0.98;
+/** A clone's picture is the template's, pixel for pixel; what may differ is a pointer's shadow, not a window. */
+const MAX_DIFFERENCE = 0.005;
+
+const Restored = z.object({
+  machine_id: z.string(),
+  boot_id: z.string(),
+  hostname: z.string(),
+  crng_reseeded: z.boolean(),
+});
+const Clock = z.object({ time_us: z.number() });
+
+/** Runs every check on a machine that runs. @throws GateFailed for the first that fails, ReplicaLost, or the signal's reason */
+export async function passGate(
+  machine: Machine,
+  template: Template,
+  identity: GuestIdentity,
+  signal: AbortSignal,
+): Promise<void> {
+  // Each of the two is led by one part of the guest (helper, X server), so that they do not wait for one another.
+  await Promise.all([proveIdentity(machine, template, identity, signal), provePicture(machine, template, signal)]);
+}
+
+/** Sets the guest's clock to the host's and reads it again. @throws GateFailed when it is not within MAX_SKEW_MS then */
+export async function setClock(machine: Machine, signal: AbortSignal): Promise<number> {
+  await answer(machine.helper.call('clock', { set_us: nowUs() }, Clock, { deadlineMs: HELPER_DEADLINE_MS, signal }));
+  return proveClock(machine, signal);
+}
+
+async function proveIdentity(
+  machine: Machine,
+  template: Template,
+  identity: GuestIdentity,
+  signal: AbortSignal,
+): Promise<void> {
+  const seed = crypto.getRandomValues(new Uint8Array(32));
+  const restored = await answer(
+    machine.helper.call(
+      'restore',
+      {
+        time_us: nowUs(),
+        hostname: template.record.hostname,
+        machine_id: identity.machineId,
+        seed_b64: Buffer.from(seed).toString('base64'),
+      },
+      Restored,
+      { deadlineMs: HELPER_DEADLINE_MS, signal },
+    ),
+  );
+  if (restored.machine_id !== identity.machineId) {
+    const holder = await identity.holderOf(restored.machine_id);
+    const whose =
+      restored.machine_id === template.record.machine_id ? "the template's" : holder ? `that of ${holder}` : 'unknown';
+    throw new GateFailed(
+      'identity',
+      `machine id is ${restored.machine_id} (${whose}) although it was set to ${identity.machineId}`,
+    );
+  }
+  if (restored.boot_id === template.record.boot_id) {
+    throw new GateFailed('identity', `boot id ${restored.boot_id} is the template's`);
+  }
+  if (!restored.crng_reseeded) {
+    throw new GateFailed(
+      'entropy',
+      'the kernel did not reseed its random numbers: no sign that it noticed being cloned (vmgenid)',
+    );
+  }
+  // Becoming somebody else took the guest a while, and the time it was given was old when it set it.
+  await setClock(machine, signal);
+}
+
+/** The guest read its clock at some moment between question and answer: the skew is known up to the time that took. */
+async function proveClock(machine: Machine, signal: AbortSignal): Promise<number> {
+  const asked = Date.now();
+  const { time_us } = await answer(machine.helper.call('clock', {}, Clock, { deadlineMs: HELPER_DEADLINE_MS, signal }));
+  const answered = Date.now();
+  const guestMs = time_us / 1_000;
+  const ahead = Math.max(0, guestMs - answered);
+  const behind = Math.max(0, asked - guestMs);
+  const skewMs = ahead > 0 ? ahead : -behind;
+  if (Math.abs(skewMs) > MAX_SKEW_MS) {
+    throw new GateFailed('clock', `${Math.round(skewMs)} ms off after it was set, more than ${MAX_SKEW_MS}`);
+  }
+  return skewMs;
+}
+
+/** The picture is the template's, follows the pointer away and comes back. */
+async function provePicture(machine: Machine, template: Template, signal: AbortSignal): Promise<void> {
+  const volatile = template.image.manifest.volatile_regions;
+  const before = await machine.screen.picture(signal);
+  plausible(before, template);
+  await machine.input.point(nearbySpot(machine.size), signal);
+  const moved = await awaitPicture(machine, (now) => !same(now, before, volatile), PICTURE_DEADLINE_MS, signal);
+  if (same(moved, before, volatile)) {
+    throw new GateFailed('frozen', `the picture does not follow the pointer within ${PICTURE_DEADLINE_MS} ms`);
+  }
+  await machine.input.point(parkingSpot(machine.size), signal);
+  const back = await awaitPicture(machine, (now) => same(now, template.golden, volatile), RETURN_DEADLINE_MS, signal);
+  plausible(back, template);
+}
+
+/** @throws GateFailed for a picture that is black or only partly the template's */
+export function plausible(picture: Picture, template: Template): void {
+  if (darkness(picture) > MAX_DARKNESS) throw new GateFailed('black', 'the screen is black');
+  const share = difference(picture, template.golden, template.image.manifest.volatile_regions);
+  if (share > MAX_DIFFERENCE) {
+    throw new GateFailed('half-drawn', `${(share * 100).toFixed(1)} % of the picture differ from the template's`);
+  }
+}
+
+/** Takes pictures until one is as wanted or the time is over. @returns the last one */
+async function awaitPicture(
+  machine: Machine,
+  wanted: (picture: Picture) => boolean,
+  deadlineMs: number,
+  signal: AbortSignal,
+): Promise<Picture> {
+  const end = performance.now() + deadlineMs;
+  for (;;) {
+    const picture = await machine.screen.picture(signal);
+    if (wanted(picture) || performance.now() > end) return picture;
+    await sleep(POLL_MS, undefined, { signal });
+  }
+}
+
+async function answer<T>(call: Promise<T>): Promise<T> {
+  try {
+    return await call;
+  } catch (error) {
+    const name = (error as Error).name;
+    if (name !== 'GuestSilent' && name !== 'HelperError') throw error;
+    throw new GateFailed('helper', (error as Error).message, { cause: error });
+  }
+}
+
+function nowUs(): number {
+  return Date.now() * 1_000;
+}

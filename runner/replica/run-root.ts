@@ -1,0 +1,22 @@
+import { mkdir, statfs } from 'node:fs/promises';
+import path from 'node:path';
+
+const TMPFS_MAGIC = 0x01021994;
+
+/**
+ * Where run folders go: sockets, which need short paths, and pictures on their way, which need memory and not a disk.
+ * `/run/gymbus` where `/run` is a memory file system, as on most hosts; else `/dev/shm/gymbus`.
+ */
+export async function openRunRoot(): Promise<string> {
+  for (const parent of ['/run', '/dev/shm']) {
+    const { type } = await statfs(parent).catch(() => ({ type: 0 }));
+    const folder = path.join(parent, 'gymbus');
+    if (type !== TMPFS_MAGIC) continue;
+    const made = await mkdir(folder, { recursive: true, mode: 0o755 }).then(
+      () => true,
+      () => false,
+    );
+    if (made) return folder;
+  }
+  throw new Error('neither /run nor /dev/shm is a memory file system this user may write to: mount a tmpfs on /run');
+}

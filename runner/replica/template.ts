@@ -1,0 +1,140 @@
+import { randomUUID } from 'node:crypto';
+import { mkdir, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
+import path from 'node:path';
+import type { Hardware } from '../qemu/arguments.ts';
+import { type Picture, parsePpm } from '../qemu/picture.ts';
+import { lockFile } from '../storage/host-lock.ts';
+import type { Engine } from './engine.ts';
+import { killFound, qemuProcesses } from './host-processes.ts';
+import type { ImageFiles } from './image-files.ts';
+import { type BuildProgress, buildTemplate } from './template-build.ts';
+import { imageHardware, templateKey } from './template-key.ts';
+import { stampOf, TemplateRecord } from './template-record.ts';
+
+/**
+ * A booted, settled, stopped machine of an image, cloned many times. On disk, shared by all runners of the host:
+ *
+ *   <area>/templates/<key>/    ram state disk.raw golden.ppm template.json
+ *   <area>/templates/.building-<key>-<uuid>/    one being made; renamed when whole, so one half-made is never found
+ *
+ * Its memory file is the memory of every clone for as long as it lives: it is never written to again.
+ */
+export interface Template {
+  readonly key: string;
+  readonly image: ImageFiles;
+  readonly hardware: Hardware;
+  readonly memoryPath: string;
+  readonly statePath: string;
+  readonly diskPath: string;
+  /** The picture of a fresh clone. */
+  readonly golden: Picture;
+  readonly record: TemplateRecord;
+}
+
+/** The template's files are not what they were when it was made: clones of it cannot be trusted. */
+export class TemplateDamaged extends Error {
+  override readonly name = 'TemplateDamaged';
+}
+
+/** Another runner may be making the same template: about as long as that takes. */
+const BUILD_LOCK_DEADLINE_MS = 20 * 60_000;
+
+export const templatesFolder = (area: string): string => path.join(area, 'templates');
+
+/**
+ * Finds the template of an image, or makes it; on one host only one process makes a template, the others wait for it.
+ * @param hardware the image's own unless given
+ */
+export async function ensureTemplate(
+  engine: Engine,
+  image: ImageFiles,
+  progress: (progress: BuildProgress) => void,
+  signal: AbortSignal,
+  hardware: Hardware = imageHardware(image, engine.accelerator),
+): Promise<Template> {
+  const key = await templateKey(image, engine, hardware);
+  const found = await findTemplate(engine, image, hardware, key);
+  if (found) return found;
+  progress({ phase: 'waiting', fraction: 0, message: 'waiting for the right to make the template' });
+  const lock = path.join(engine.area.path, 'locks', `template-${key}`);
+  await using _lock = await lockFile(lock, BUILD_LOCK_DEADLINE_MS, signal);
+  const meanwhile = await findTemplate(engine, image, hardware, key);
+  if (meanwhile) return meanwhile;
+  const folder = templatesFolder(engine.area.path);
+  await removeDrafts(engine, key);
+  const uuid = randomUUID();
+  const draft = path.join(folder, `.building-${key}-${uuid}`);
+  await mkdir(draft, { recursive: true });
+  try {
+    await buildTemplate(engine, { key, image, hardware, folder: draft, uuid }, progress, signal);
+    await rm(path.join(folder, key), { recursive: true, force: true });
+    await rename(draft, path.join(folder, key));
+  } catch (error) {
+    await rm(draft, { recursive: true, force: true });
+    throw error;
+  }
+  const made = await findTemplate(engine, image, hardware, key);
+  if (!made) throw new TemplateDamaged(`template ${key} is not to be found right after it was made`);
+  return made;
+}
+
+/** @throws TemplateDamaged when its memory file was touched since it was made */
+export async function checkTemplate(template: Template): Promise<void> {
+  const now = await stampOf(template.memoryPath).catch((error: Error) => {
+    throw new TemplateDamaged(`memory file of template ${template.key} cannot be read: ${error.message}`);
+  });
+  const then = template.record.memory;
+  for (const field of ['size', 'mtime_ns', 'ctime_ns'] as const) {
+    if (now[field] !== then[field]) {
+      throw new TemplateDamaged(
+        `memory file of template ${template.key} was changed after it was made (${field} ${now[field]}, was ${then[field]})`,
+      );
+    }
+  }
+}
+
+async function findTemplate(
+  engine: Engine,
+  image: ImageFiles,
+  hardware: Hardware,
+  key: string,
+): Promise<Template | null> {
+  const folder = path.join(templatesFolder(engine.area.path), key);
+  try {
+    const text = await readFile(path.join(folder, 'template.json'), 'utf8');
+    const record = TemplateRecord.parse(JSON.parse(text));
+    const template = {
+      key,
+      image,
+      hardware,
+      memoryPath: path.join(folder, 'ram'),
+      statePath: path.join(folder, 'state'),
+      diskPath: path.join(folder, 'disk.raw'),
+      golden: parsePpm(await readFile(path.join(folder, 'golden.ppm'))),
+      record,
+    };
+    const state = await stat(template.statePath);
+    if (state.size !== record.state_bytes) {
+      throw new TemplateDamaged(`state file has ${state.size} bytes, was made with ${record.state_bytes}`);
+    }
+    await checkTemplate(template);
+    return template;
+  } catch (error) {
+    const absent = (error as NodeJS.ErrnoException).code === 'ENOENT';
+    if (!absent) engine.log.warn({ err: error, template: key }, 'template is not whole, it will be made anew');
+    return null;
+  }
+}
+
+/** What builders of this template left behind when they were killed. The caller holds the template's lock. */
+async function removeDrafts(engine: Engine, key: string): Promise<void> {
+  const folder = templatesFolder(engine.area.path);
+  const prefix = `.building-${key}-`;
+  const drafts = await readdir(folder).catch(() => []);
+  for (const draft of drafts.filter((name) => name.startsWith(prefix))) {
+    const uuid = draft.slice(prefix.length);
+    for (const found of await qemuProcesses()) if (found.uuid === uuid) await killFound(found);
+    await rm(path.join(engine.runRoot, uuid.slice(0, 8)), { recursive: true, force: true });
+    await rm(path.join(folder, draft), { recursive: true, force: true });
+  }
+}
