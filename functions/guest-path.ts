@@ -10,7 +10,7 @@ export const GuestPath = z
   .refine((path) => !/^~[^/]/.test(path), "only the desktop user's own home can be named: write ~/ or the whole path");
 
 /** Every image keeps the desktop user's home where Debian puts it. */
-export function homeOf(account: Guest['account']): string {
+function homeOf(account: Guest['account']): string {
   return `/home/${account.name}`;
 }
 

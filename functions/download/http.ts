@@ -7,7 +7,7 @@ import type { DownloadSettings } from '../contract.ts';
 import { isPrivateAddress } from './address.ts';
 
 /** A download that failed; `retryable` when another try may do. The message names the address without query or password. */
-export class DownloadError extends Error {
+class DownloadError extends Error {
   override readonly name = 'DownloadError';
   readonly retryable: boolean;
   constructor(message: string, options: { retryable: boolean; cause?: unknown }) {

@@ -49,7 +49,7 @@ export type StepEnd =
 
 const OUT_OF_TIME = 'out_of_time' as const;
 
-export interface StepTimings {
+interface StepTimings {
   policy: number;
   act: number;
   observe: number;

@@ -91,7 +91,7 @@ export class Desk implements Replica {
 }
 
 /** Keeps what an episode records, each line checked against the wire's schema. */
-export class Notebook implements Recorder {
+class Notebook implements Recorder {
   readonly steps: Step[] = [];
   readonly setups: SetupLine[] = [];
   readonly events: { kind: EventKind; data: Record<string, unknown> }[] = [];
