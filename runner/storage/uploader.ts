@@ -98,6 +98,7 @@ export class Uploader implements AsyncDisposable {
     const found = new Map<string, number>();
     const options = { signal, patienceMs: Number.POSITIVE_INFINITY, onTrouble: (e: Error) => this.#onTrouble(e) };
     for await (const { key, bytes } of this.#store.list(prefix, options)) found.set(key.slice(prefix.length), bytes);
+    this.#onSuccess();
     return [...lane.storedLengths()]
       .filter(([name, bytes]) => found.get(name) !== bytes)
       .map(([name, bytes]) => [name, bytes, found.get(name) ?? null]);
