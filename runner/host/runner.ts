@@ -105,7 +105,7 @@ async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner
   const health = cleanup.use('health page', await serveHealth(config.healthPort, () => board.read()));
 
   const store = cleanup.defer('S3 client', new ObjectStore(config.s3), (it) => it[Symbol.dispose]());
-  const [{ bus, heartbeat }, , pool] = await together<[RunnerBus, undefined, RunnerPool]>(signal, (inner) => [
+  const [{ bus, heartbeat }, , pool] = await together<[RunnerBus, unknown, RunnerPool]>(signal, (inner) => [
     openRunnerBus(settings, board, inner, cleanup),
     readyStorage(store, spool, settings, inner),
     makePool(settings, area, board, inner, cleanup),

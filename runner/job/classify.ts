@@ -1,3 +1,4 @@
+import { SetupError } from '../../functions/contract.ts';
 import { LeaseLost } from '../bus/lease.ts';
 import { ClaimFailed, ReplicaLost } from '../replica/contract.ts';
 import { ObjectDamaged, ObjectMissing, StorageAway, StorageFull, StorageRefused } from '../storage/errors.ts';
@@ -21,6 +22,10 @@ export class Cancelled extends Error {
  */
 export function classify(error: unknown): AttemptFailed {
   const message = error instanceof Error ? error.message : String(error);
+  // A set-up that has looked at its own cause knows best: a file that the job names and nobody put there is the job's fault.
+  if ([...causesOf(error)].some((cause) => cause instanceof SetupError)) {
+    return new AttemptFailed('setup', message, { cause: error });
+  }
   for (const cause of [...causesOf(error)].reverse()) {
     if (cause instanceof AttemptFailed) return cause;
     if (cause instanceof Cancelled) return new AttemptFailed('cancelled', cause.message, { cause: error });

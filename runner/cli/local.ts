@@ -1,0 +1,85 @@
+import { mkdir } from 'node:fs/promises';
+import path from 'node:path';
+import type { Image } from '../../images/store.ts';
+import { type LocalStack, startLocalStack } from '../../infra/local-stack.ts';
+import { stackEnvironment } from '../../infra/stack-file.ts';
+import type { Config } from '../host/config.ts';
+import { createLog, type Logger } from '../host/log.ts';
+import type { Runner } from '../host/runner.ts';
+import { configOf } from './client.ts';
+import { CliError } from './error.ts';
+import { buildImages } from './images.ts';
+import { ensureHostPackages, ensureTools } from './install.ts';
+import type { Interrupt } from './interrupt.ts';
+import { progressView } from './progress.ts';
+import { startRunnerForCli } from './run-until-stopped.ts';
+import { VERSIONS } from './version.ts';
+
+/** A stack and a runner on this machine. Disposing drains the runner, then stops the servers. */
+export interface LocalGym extends AsyncDisposable {
+  config: Config;
+  stack: LocalStack;
+  runner: Runner;
+  /** Where servers and runner log to. */
+  logFile: string;
+}
+
+/** Errors of the stack's start that say by themselves what to do. */
+const EXPLAINED = new Set(['PortTaken', 'LockHeld', 'ServerFailed', 'ToolMissing']);
+
+/**
+ * Brings up everything on this machine: installs and builds what is missing, with the progress shown, starts the servers,
+ * then a runner that serves the configured images.
+ */
+export async function startLocalGym(interrupt: Interrupt): Promise<LocalGym> {
+  const base = configOf(process.env);
+  const { signal } = interrupt;
+  await ensureHostPackages(signal);
+  await ensureTools(['nats-server', 'versitygw'], base.cacheDir, signal);
+  const images = await buildImages(base.images, base.cacheDir, signal);
+
+  const logs = path.join(base.dataDir, 'logs');
+  await mkdir(logs, { recursive: true });
+  const logFile = path.join(logs, 'gymbus.log');
+  const log = createLog({ ...base.log, format: 'json' }, logFile);
+  const stack = await startStack(base, log, signal);
+  try {
+    const config = configOf({ ...process.env, ...stackEnvironment(stack) });
+    const runner = await startRunner(config, images, log, interrupt);
+    return {
+      ...{ config, stack, runner, logFile },
+      async [Symbol.asyncDispose]() {
+        await runner.stop();
+        await stack.stop();
+      },
+    };
+  } catch (error) {
+    await stack.stop();
+    throw error;
+  }
+}
+
+async function startStack(config: Config, log: Logger, signal: AbortSignal): Promise<LocalStack> {
+  try {
+    return await startLocalStack({
+      ...{ dataDir: config.dataDir, cacheDir: config.cacheDir, bucket: config.s3.bucket, log, signal },
+    });
+  } catch (error) {
+    signal.throwIfAborted();
+    if (error instanceof Error && EXPLAINED.has(error.name))
+      throw new CliError(error.message, undefined, { cause: error });
+    throw error;
+  }
+}
+
+async function startRunner(config: Config, images: Image[], log: Logger, interrupt: Interrupt): Promise<Runner> {
+  const view = progressView('runner');
+  try {
+    return await startRunnerForCli(
+      { config, images, log, versions: VERSIONS, createBucket: true, onProgress: (progress) => view.report(progress) },
+      interrupt,
+    );
+  } finally {
+    view.stop();
+  }
+}

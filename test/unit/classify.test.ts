@@ -1,0 +1,38 @@
+import { describe, expect, it } from 'vitest';
+import { SetupError } from '../../functions/contract.ts';
+import { LeaseLost } from '../../runner/bus/lease.ts';
+import { Cancelled, classify, Drained } from '../../runner/job/classify.ts';
+import { PartFailed } from '../../runner/job/part-failed.ts';
+import { ClaimFailed, ReplicaLost } from '../../runner/replica/contract.ts';
+import { ObjectMissing, StorageAway, StorageFull, StorageRefused } from '../../runner/storage/errors.ts';
+
+const part = (name: 'setup' | 'policy' | 'guest' | 'evaluator', cause: unknown) =>
+  new PartFailed(name, `${name} failed`, cause);
+
+describe('the class of an error', () => {
+  it.each([
+    ['a part by its name', part('policy', new Error('no')), 'policy', false],
+    ['a lost machine, whatever part saw it', part('evaluator', new ReplicaLost('qemu exited')), 'guest', true],
+    ['S3 away under a set-up', part('setup', new StorageAway('away')), 'storage', false],
+    ['S3 refusing', new StorageRefused('NoSuchBucket', 'no'), 'storage', false],
+    [
+      'an input that is not there',
+      part('setup', new SetupError('no input', { cause: new ObjectMissing('k', 'none') })),
+      'setup',
+      false,
+    ],
+    ['a full disk under a set-up', part('setup', new StorageFull('full')), 'host', false],
+    ['no replica', new ClaimFailed('none'), 'host', false],
+    ['a lost lease', new LeaseLost('lost'), 'host', false],
+    ['a drain', new Drained('stop'), 'host', false],
+    ['a cancel', new Cancelled('gone'), 'cancelled', false],
+    ['what nobody foresaw', new TypeError('undefined is no function'), 'host', false],
+  ])('knows %s', (_, error, failureClass, replicaLost) => {
+    expect(classify(error)).toMatchObject({ class: failureClass, replicaLost });
+  });
+
+  it('keeps the message that names the part, and the cause', () => {
+    const error = part('setup', new Error('mkdir: no space'));
+    expect(classify(error)).toMatchObject({ message: 'setup failed', cause: error });
+  });
+});
