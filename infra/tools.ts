@@ -3,6 +3,7 @@ import path from 'node:path';
 import { performance } from 'node:perf_hooks';
 import { execa } from 'execa';
 import { fileLock } from './lock.ts';
+import { findTool } from './packages.ts';
 
 interface ToolDefinition {
   version: string;
@@ -45,7 +46,8 @@ const PROGRESS_MS = 1_000;
  */
 export async function ensureTool(name: ToolName, options: ToolOptions): Promise<string> {
   const tool: ToolDefinition = TOOLS[name];
-  if (tool.minimumOnPath && (await fitsOnPath(name, tool.minimumOnPath))) return name;
+  const onPath = tool.minimumOnPath ? await fitOnPath(name, tool.minimumOnPath) : null;
+  if (onPath !== null) return onPath;
   const folder = path.join(options.cacheDir, 'bin', `${name}-${tool.version}`);
   const binary = path.join(folder, name);
   if (await isExecutable(binary)) return binary;
@@ -117,9 +119,11 @@ async function checkGo(name: string, tool: ToolDefinition): Promise<void> {
   }
 }
 
-async function fitsOnPath(name: string, minimum: readonly [number, number]): Promise<boolean> {
-  const result = await execa(name, ['--version'], { reject: false, timeout: PROBE_MS });
-  return !result.failed && atLeast(result.stdout, minimum);
+async function fitOnPath(name: string, minimum: readonly [number, number]): Promise<string | null> {
+  const file = await findTool(name);
+  if (file === null) return null;
+  const result = await execa(file, ['--version'], { reject: false, timeout: PROBE_MS });
+  return !result.failed && atLeast(result.stdout, minimum) ? file : null;
 }
 
 /** Reads the first `<major>.<minor>` of a text. */
