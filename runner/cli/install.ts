@@ -1,7 +1,10 @@
 import { imageRequirements } from '../../images/requirements.ts';
 import { ensurePackages, type PackageRequirement, PackagesMissing } from '../../infra/packages.ts';
 import { ensureTool, ToolMissing, type ToolName } from '../../infra/tools.ts';
+import { chooseAccelerator } from '../qemu/accelerator.ts';
+import { findQemu } from '../qemu/binary.ts';
 import { CliError } from './error.ts';
+import { buildImages } from './images.ts';
 import { progressView } from './progress.ts';
 
 /** What the engine runs. */
@@ -18,10 +21,13 @@ const IMAGES: readonly PackageRequirement[] = imageRequirements.map(({ tool, apt
   tools: [tool],
 }));
 
+/** What a runner's host and an image's build need. */
+export const HOST_PACKAGES: readonly PackageRequirement[] = [...ENGINE, ...IMAGES];
+
 /** Debian packages for engine and image builder, installed where missing; says what it does. @throws CliError */
 export async function ensureHostPackages(signal: AbortSignal, more: readonly PackageRequirement[] = []): Promise<void> {
   await explained(() =>
-    ensurePackages([...ENGINE, ...IMAGES, ...more], {
+    ensurePackages([...HOST_PACKAGES, ...more], {
       signal,
       onProgress: (message) => console.error(`packages: ${message}`),
     }),
@@ -57,3 +63,18 @@ async function explained<T>(work: () => Promise<T>): Promise<T> {
     throw error;
   }
 }
+
+/** Everything the tests need. @returns whether guests run under KVM here */
+export async function installForTests(cacheDir: string, signal: AbortSignal): Promise<{ kvm: boolean }> {
+  await ensureHostPackages(signal, TEST_PACKAGES);
+  await ensureTools(['nats-server', 'nats', 'versitygw'], cacheDir, signal);
+  const [image] = await buildImages(['debian-desktop'], cacheDir, signal);
+  const { accelerator, reason } = await chooseAccelerator({
+    ...{ wanted: 'auto', qemu: await findQemu(), kernelPath: image?.kernelPath ?? null, cacheDir, signal },
+  });
+  console.error(`accelerator: ${accelerator}: ${reason}`);
+  return { kvm: accelerator === 'kvm' };
+}
+
+/** Foreign clients are Python's; some tests end processes and shape disks. */
+const TEST_PACKAGES: readonly PackageRequirement[] = [{ package: 'python3-venv', tools: ['python3'] }];

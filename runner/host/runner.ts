@@ -11,9 +11,9 @@ import { type Bus, openBus } from '../bus/index.ts';
 import { Drained } from '../job/classify.ts';
 import { LOOK_DEFAULTS } from '../job/observe.ts';
 import type { Player } from '../job/player.ts';
+import { createReplicaPool } from '../replica/create-pool.ts';
 import type { ImageFiles } from '../replica/image-files.ts';
-import { createReplicaPool, type RunnerPool } from '../replica/pool.ts';
-import { reapOwned } from '../replica/reap.ts';
+import type { VirtualPool } from '../replica/pool.ts';
 import { openArea, type StorageArea } from '../storage/area.ts';
 import { LockHeld, lockFile } from '../storage/host-lock.ts';
 import { uploadLeftovers } from '../storage/leftovers.ts';
@@ -91,9 +91,6 @@ async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner
     await openArea({ dataDir: config.dataDir, floorBytes: config.diskFloorBytes }, signal),
   );
   log.info(area.description);
-  const reaped = await reapOwned(area.path, config.runnerId);
-  if (reaped.processes + reaped.replicas > 0)
-    log.warn({ ...reaped }, 'an earlier run of this runner left things behind; removed');
   const spool = await Spool.open(path.join(area.path, 'runners', config.runnerId, 'spool'));
 
   const board = new StatusBoard({
@@ -105,7 +102,7 @@ async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner
   const health = cleanup.use('health page', await serveHealth(config.healthPort, () => board.read()));
 
   const store = cleanup.defer('S3 client', new ObjectStore(config.s3), (it) => it[Symbol.dispose]());
-  const [{ bus, heartbeat }, , pool] = await together<[RunnerBus, unknown, RunnerPool]>(signal, (inner) => [
+  const [{ bus, heartbeat }, , pool] = await together<[RunnerBus, unknown, VirtualPool]>(signal, (inner) => [
     openRunnerBus(settings, board, inner, cleanup),
     readyStorage(store, spool, settings, inner),
     makePool(settings, area, board, inner, cleanup),
@@ -131,7 +128,7 @@ async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner
     });
     return { diskFreeBytes, reason };
   };
-  board.running(pool, pool.capacity);
+  board.running(pool, { ...pool.capacity });
   heartbeat.beat();
   const loops = pool.images.map(({ name }) =>
     pullLoop(name, {
@@ -223,10 +220,11 @@ async function makePool(
   board: StatusBoard,
   signal: AbortSignal,
   cleanup: Cleanup,
-): Promise<RunnerPool> {
+): Promise<VirtualPool> {
   board.starting('making templates and warm replicas');
   const pool = await createReplicaPool({
-    ...{ images, area, log, signal, onProgress },
+    ...{ images, area, log, signal },
+    ...(onProgress ? { onProgress } : {}),
     runnerId: config.runnerId,
     settings: {
       ...{ acting: config.acting, ready: config.ready, accelerator: config.accelerator },

@@ -1,0 +1,200 @@
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import { describeImage, listImages } from '../../images/store.ts';
+import { findTool, missingPackages } from '../../infra/packages.ts';
+import { openBus } from '../bus/index.ts';
+import type { Config } from '../host/config.ts';
+import { createLog } from '../host/log.ts';
+import { probe } from '../qemu/accelerator.ts';
+import { findQemu, type QemuBinary } from '../qemu/binary.ts';
+import { availableMemory, planCapacity, replicaCost } from '../replica/capacity.ts';
+import { openArea } from '../storage/area.ts';
+import { reflink } from '../storage/clone.ts';
+import { ObjectStore } from '../storage/s3.ts';
+import { clientConfig } from './client.ts';
+import { HOST_PACKAGES } from './install.ts';
+
+/** What one check found. `note`: it works, and a person should know something. */
+export interface Finding {
+  what: string;
+  verdict: 'fine' | 'note' | 'wrong';
+  found: string;
+  /** What it means, or what to do. */
+  remedy?: string;
+}
+
+const MINIMUM_NODE = [20, 19] as const;
+const gib = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
+/** Examines this machine, cheapest first. Each check stands alone: one that fails keeps no other from being made. */
+export async function* examineHost(config: Config, signal: AbortSignal): AsyncGenerator<Finding> {
+  yield examineNode();
+  yield await examineTools();
+  yield await examineGo();
+  const [qemu, found] = await examineQemu();
+  yield found;
+  const accelerator = qemu ? await examineAccelerator(qemu, config, signal) : null;
+  if (accelerator) yield accelerator.finding;
+  const area = await examineArea(config, signal);
+  yield area.finding;
+  yield await examineRoom(config, accelerator?.accelerator ?? 'tcg', area.freeBytes);
+  yield await examineImages(config);
+  const reached = await clientConfig();
+  yield await examineBus(reached);
+  yield await examineStorage(reached);
+}
+
+function examineNode(): Finding {
+  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
+  const enough = major > MINIMUM_NODE[0] || (major === MINIMUM_NODE[0] && minor >= MINIMUM_NODE[1]);
+  return {
+    what: 'node',
+    verdict: enough ? 'fine' : 'wrong',
+    found: process.versions.node,
+    ...(enough ? {} : { remedy: `install Node ${MINIMUM_NODE.join('.')} or newer` }),
+  };
+}
+
+async function examineTools(): Promise<Finding> {
+  const missing = await missingPackages(HOST_PACKAGES);
+  if (missing.length === 0) return { what: 'packages', verdict: 'fine', found: 'every tool is there' };
+  return {
+    what: 'packages',
+    verdict: 'wrong',
+    found: `missing: ${missing.join(', ')}`,
+    remedy: `apt-get install --no-install-recommends ${missing.join(' ')} (gymbus up and demo do it themselves)`,
+  };
+}
+
+async function examineGo(): Promise<Finding> {
+  const go = await findTool('go');
+  if (go)
+    return { what: 'go', verdict: 'fine', found: `${go}; builds nats-server and the S3 server of the local stack` };
+  return {
+    what: 'go',
+    verdict: 'note',
+    found: 'not on PATH',
+    remedy:
+      'only the local stack (up, demo) needs it: it builds nats-server and the S3 server; https://go.dev/doc/install',
+  };
+}
+
+async function examineQemu(): Promise<[QemuBinary | null, Finding]> {
+  try {
+    const qemu = await findQemu();
+    return [qemu, { what: 'qemu', verdict: 'fine', found: `${qemu.version} at ${qemu.path}` }];
+  } catch (error) {
+    return [null, { what: 'qemu', verdict: 'wrong', found: messageOf(error) }];
+  }
+}
+
+async function examineAccelerator(
+  qemu: QemuBinary,
+  config: Config,
+  signal: AbortSignal,
+): Promise<{ accelerator: 'kvm' | 'tcg'; finding: Finding }> {
+  const [image] = await listImages(config.cacheDir);
+  const { accelerator, reason } = await probe({ qemu, kernelPath: image?.kernelPath ?? null, signal });
+  const finding: Finding =
+    accelerator === 'kvm'
+      ? { what: 'accelerator', verdict: 'fine', found: `KVM: ${reason}` }
+      : {
+          what: 'accelerator',
+          verdict: 'note',
+          found: `software emulation (TCG): ${reason}`,
+          remedy:
+            'everything works, several times slower; for speed use a machine, or a cloud instance, on which guests run under KVM',
+        };
+  return { accelerator, finding };
+}
+
+async function examineArea(
+  config: Config,
+  signal: AbortSignal,
+): Promise<{ finding: Finding; freeBytes: number | null }> {
+  try {
+    await mkdir(config.dataDir, { recursive: true });
+    await using area = await openArea({ dataDir: config.dataDir, floorBytes: config.diskFloorBytes }, signal);
+    const milliseconds = await timeReflink(area.path);
+    const found = `a clone took ${milliseconds} ms; ${area.description}`;
+    return { finding: { what: 'reflink', verdict: 'fine', found }, freeBytes: await area.freeBytes() };
+  } catch (error) {
+    signal.throwIfAborted();
+    return { finding: { what: 'reflink', verdict: 'wrong', found: messageOf(error) }, freeBytes: null };
+  }
+}
+
+async function timeReflink(folder: string): Promise<number> {
+  const source = `${folder}/.doctor-${process.pid}`;
+  try {
+    await writeFile(source, Buffer.alloc(1 << 20, 1));
+    const startedAt = performance.now();
+    await reflink(source, `${source}-clone`);
+    return Math.round(performance.now() - startedAt);
+  } finally {
+    await rm(source, { force: true });
+    await rm(`${source}-clone`, { force: true });
+  }
+}
+
+async function examineRoom(config: Config, accelerator: 'kvm' | 'tcg', freeBytes: number | null): Promise<Finding> {
+  const [image] = await listImages(config.cacheDir);
+  const memoryBytes = await availableMemory();
+  const cpus = os.availableParallelism();
+  const room = `${cpus} CPUs, ${gib(memoryBytes)} of memory available${freeBytes === null ? '' : `, ${gib(freeBytes)} of disk free`}`;
+  if (freeBytes === null) return { what: 'room', verdict: 'note', found: room };
+  const cost = replicaCost(accelerator, image?.manifest.memory_mib ?? 1_024);
+  const { acting, bound } = planCapacity({ memoryBytes, cpus, diskBytes: freeBytes, accelerator }, cost, config);
+  const found = `${room}; ${acting} replicas may act at once, bound by ${bound}`;
+  if (freeBytes >= config.diskFloorBytes) return { what: 'room', verdict: 'fine', found };
+  return {
+    what: 'room',
+    verdict: 'wrong',
+    found: `${gib(freeBytes)} of disk free, floor is ${gib(config.diskFloorBytes)}`,
+    remedy: 'free some disk, point GYMBUS_DATA at a larger file system, or lower GYMBUS_DISK_FLOOR_GIB',
+  };
+}
+
+async function examineImages(config: Config): Promise<Finding> {
+  const images = await listImages(config.cacheDir);
+  if (images.length > 0)
+    return { what: 'images', verdict: 'fine', found: images.map(describeImage).join('\n                  ') };
+  return {
+    what: 'images',
+    verdict: 'note',
+    found: `none in ${config.cacheDir}`,
+    remedy: 'gymbus image build makes them',
+  };
+}
+
+async function examineBus(config: Config): Promise<Finding> {
+  const servers = config.nats.servers.map((server) => server.replace(/\/\/[^/]*@/, '//')).join(', ');
+  try {
+    const log = createLog({ level: 'error', format: 'json' });
+    await using bus = await openBus({ ...config.nats, name: 'gymbus doctor', log, patienceMs: 0 });
+    return { what: 'nats', verdict: 'fine', found: `nats-server ${bus.nc.info?.version} at ${servers}` };
+  } catch (error) {
+    return {
+      what: 'nats',
+      verdict: 'note',
+      found: messageOf(error),
+      remedy: 'a runner waits for it; NATS_URL says where it is, gymbus up starts a local one',
+    };
+  }
+}
+
+async function examineStorage(config: Config): Promise<Finding> {
+  using store = new ObjectStore(config.s3);
+  try {
+    await store.probe({ patienceMs: 0 });
+    return { what: 's3', verdict: 'fine', found: `bucket ${store.bucket} at ${store.endpoint}` };
+  } catch (error) {
+    return {
+      what: 's3',
+      verdict: 'note',
+      found: messageOf(error),
+      remedy: 'AWS_ENDPOINT_URL and the usual AWS variables say where it is, gymbus up starts a local one',
+    };
+  }
+}
