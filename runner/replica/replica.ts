@@ -47,6 +47,7 @@ export class VirtualReplica implements Replica {
   #work: Promise<unknown> = Promise.resolve();
   #discarded: Promise<void> | undefined;
   #lastPicture: Buffer | null = null;
+  readonly #discardListeners: (() => void)[] = [];
   #wasLeased = false;
 
   /** @param machineId its guest's identity, 32 hex digits */
@@ -188,12 +189,19 @@ export class VirtualReplica implements Replica {
   }
 
   discard(): Promise<void> {
-    this.#discarded ??= this.#discard();
+    this.#discarded ??= this.#discard().finally(() => {
+      for (const listener of this.#discardListeners) listener();
+    });
     return this.#discarded;
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.discard();
+  }
+
+  /** Calls back when nothing of it is left, or the removal failed. */
+  onceDiscarded(callback: () => void): void {
+    this.#discardListeners.push(callback);
   }
 
   async #passGate(signal: AbortSignal): Promise<void> {

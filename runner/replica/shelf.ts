@@ -86,9 +86,9 @@ export class Shelf {
 
   /** Makes no more replicas until it is told `null`. @param reason e.g. a full disk */
   hold(reason: string | null): void {
-    if (this.#held === reason) return;
+    const changed = this.#held !== reason;
     this.#held = reason;
-    this.#changed();
+    if (changed) this.#changed();
     this.refill();
   }
 
@@ -125,6 +125,7 @@ export class Shelf {
       .catch((error: Error) => this.#failed(error))
       .finally(() => {
         this.#busy.delete(replica);
+        if (replica.phase === 'failed') void this.#discard(replica);
         this.#changed();
         this.refill();
       });
@@ -166,10 +167,11 @@ export class Shelf {
   #onPhase(replica: VirtualReplica): void {
     if (replica.phase === 'leased') this.#reserved.delete(replica);
     if (replica.phase === 'failed' && !this.#closed) {
-      const inUse = !this.#busy.has(replica);
+      // Whatever is being done to it ends first.
+      const idle = !this.#busy.has(replica);
       this.#engine.log.warn({ replica: replica.id, cause: replica.cause }, 'replica failed');
       // One that was leased is its user's to discard, after a last look at it.
-      if (inUse && !replica.wasLeased) void this.#discard(replica);
+      if (idle && !replica.wasLeased) void this.#discard(replica);
     }
     if (replica.phase === 'discarded') void this.#discard(replica);
     this.#changed();

@@ -1,0 +1,78 @@
+import { createHash } from 'node:crypto';
+import { constants } from 'node:fs';
+import { access, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { release } from 'node:os';
+import path from 'node:path';
+import { z } from 'zod';
+import type { QemuBinary } from './binary.ts';
+import { bootsKernel, runsBootSector } from './tiny-guest.ts';
+
+/**
+ * Whether guests really run under KVM here. That `/dev/kvm` exists and answers proves nothing: on some hosts a guest's kernel
+ * crawls or dies under it. So a tiny guest is booted, with a deadline.
+ */
+export interface AcceleratorChoice {
+  accelerator: 'kvm' | 'tcg';
+  /** Why, for people. */
+  reason: string;
+}
+
+export interface AcceleratorQuestion {
+  wanted: 'auto' | 'kvm' | 'tcg';
+  qemu: QemuBinary;
+  /** The kernel that will run; without one only the processor's first instructions are tried. */
+  kernelPath: string | null;
+  cacheDir: string;
+  signal: AbortSignal;
+}
+
+const Choice = z.object({ accelerator: z.enum(['kvm', 'tcg']), reason: z.string() });
+
+/** A boot sector is done in 0.1 s; a kernel is up in a second where KVM works. */
+const SECTOR_DEADLINE_MS = 10_000;
+const KERNEL_DEADLINE_MS = 20_000;
+
+/** Found out once per QEMU, kernel and host, then remembered. A wish other than `auto` is followed without a test. */
+export async function chooseAccelerator(question: AcceleratorQuestion): Promise<AcceleratorChoice> {
+  const { wanted } = question;
+  if (wanted !== 'auto') return { accelerator: wanted, reason: `GYMBUS_ACCEL=${wanted}` };
+  const file = path.join(question.cacheDir, 'accelerator', `${await hostKey(question)}.json`);
+  const known = await readFile(file, 'utf8').then(
+    (text) => Choice.safeParse(JSON.parse(text)).data,
+    () => undefined,
+  );
+  if (known) return known;
+  const choice = await probe(question);
+  await mkdir(path.dirname(file), { recursive: true });
+  await writeFile(`${file}.${process.pid}`, JSON.stringify(choice));
+  await rename(`${file}.${process.pid}`, file);
+  return choice;
+}
+
+/** Boots the tiny guests now, whatever was found out before. */
+export async function probe(question: Omit<AcceleratorQuestion, 'wanted' | 'cacheDir'>): Promise<AcceleratorChoice> {
+  const { qemu, kernelPath, signal } = question;
+  const tcg = (reason: string): AcceleratorChoice => ({ accelerator: 'tcg', reason });
+  const denied = await access('/dev/kvm', constants.R_OK | constants.W_OK).then(
+    () => null,
+    (error: NodeJS.ErrnoException) => error.code ?? error.message,
+  );
+  if (denied) return tcg(`/dev/kvm cannot be opened (${denied})`);
+  const sector = await runsBootSector(qemu.path, 'kvm', SECTOR_DEADLINE_MS, signal);
+  if (sector) return tcg(`/dev/kvm is there, but no guest runs under it: ${sector}`);
+  if (!kernelPath) return { accelerator: 'kvm', reason: 'a boot sector runs under KVM (no kernel was tried)' };
+  const kernel = await bootsKernel(qemu.path, 'kvm', kernelPath, KERNEL_DEADLINE_MS, signal);
+  if (kernel) return tcg(`/dev/kvm is there and runs a boot sector, but not the guest's kernel: ${kernel}`);
+  return { accelerator: 'kvm', reason: "the guest's kernel boots under KVM" };
+}
+
+async function hostKey(question: AcceleratorQuestion): Promise<string> {
+  const hash = createHash('sha256').update(question.qemu.digest).update(release());
+  if (question.kernelPath) hash.update(await readFile(question.kernelPath));
+  hash.update(/^model name.*$/m.exec(await readFile('/proc/cpuinfo', 'latin1'))?.[0] ?? '');
+  const device = await access('/dev/kvm', constants.R_OK | constants.W_OK).then(
+    () => 'kvm',
+    () => 'none',
+  );
+  return hash.update(device).digest('hex').slice(0, 32);
+}
