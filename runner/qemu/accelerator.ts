@@ -5,7 +5,7 @@ import { release } from 'node:os';
 import path from 'node:path';
 import { z } from 'zod';
 import type { QemuBinary } from './binary.ts';
-import { bootsKernel, runsBootSector } from './tiny-guest.ts';
+import { bootsKernel, runsFirmware } from './tiny-guest.ts';
 
 /**
  * Whether guests really run under KVM here. That `/dev/kvm` exists and answers proves nothing: on some hosts a guest's kernel
@@ -28,9 +28,9 @@ export interface AcceleratorQuestion {
 
 const Choice = z.object({ accelerator: z.enum(['kvm', 'tcg']), reason: z.string() });
 
-/** A boot sector is done in 0.1 s; a kernel is up in a second where KVM works. */
-const SECTOR_DEADLINE_MS = 10_000;
-const KERNEL_DEADLINE_MS = 20_000;
+/** A firmware of seven bytes is done in 0.1 s; a kernel is up in a second where KVM works. */
+const FIRMWARE_DEADLINE_MS = 10_000;
+const KERNEL_DEADLINE_MS = 15_000;
 
 /** Found out once per QEMU, kernel and host, then remembered. A wish other than `auto` is followed without a test. */
 export async function chooseAccelerator(question: AcceleratorQuestion): Promise<AcceleratorChoice> {
@@ -58,11 +58,11 @@ export async function probe(question: Omit<AcceleratorQuestion, 'wanted' | 'cach
     (error: NodeJS.ErrnoException) => error.code ?? error.message,
   );
   if (denied) return tcg(`/dev/kvm cannot be opened (${denied})`);
-  const sector = await runsBootSector(qemu.path, 'kvm', SECTOR_DEADLINE_MS, signal);
-  if (sector) return tcg(`/dev/kvm is there, but no guest runs under it: ${sector}`);
-  if (!kernelPath) return { accelerator: 'kvm', reason: 'a boot sector runs under KVM (no kernel was tried)' };
+  const firmware = await runsFirmware(qemu.path, 'kvm', FIRMWARE_DEADLINE_MS, signal);
+  if (firmware) return tcg(`/dev/kvm is there, but no guest runs under it: ${firmware}`);
+  if (!kernelPath) return { accelerator: 'kvm', reason: 'a first instruction runs under KVM (no kernel was tried)' };
   const kernel = await bootsKernel(qemu.path, 'kvm', kernelPath, KERNEL_DEADLINE_MS, signal);
-  if (kernel) return tcg(`/dev/kvm is there and runs a boot sector, but not the guest's kernel: ${kernel}`);
+  if (kernel) return tcg(`/dev/kvm is there and runs single instructions, but not the guest's kernel: ${kernel}`);
   return { accelerator: 'kvm', reason: "the guest's kernel boots under KVM" };
 }
 

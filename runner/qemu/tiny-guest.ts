@@ -12,22 +12,25 @@ const UP = 'gymbus: up';
 const EXIT_VALUE = 0x21;
 const EXIT_CODE = (EXIT_VALUE << 1) | 1;
 
+/** Where a processor begins after power-on, counted from the end of the firmware. */
+const RESET_VECTOR = 16;
+const FIRMWARE_BYTES = 64 * 1024;
+
 /**
- * Runs 512 bytes of 16-bit code that end the machine through a port.
+ * Runs a firmware of seven bytes that ends the machine through a port.
  * @returns null when it did, else why not
  */
-export async function runsBootSector(
+export async function runsFirmware(
   qemuPath: string,
   accelerator: 'kvm' | 'tcg',
   deadlineMs: number,
   signal: AbortSignal,
 ): Promise<string | null> {
-  const sector = Buffer.alloc(512);
+  const firmware = Buffer.alloc(FIRMWARE_BYTES, 0xf4);
   // mov dx, 0xf4; mov al, EXIT_VALUE; out dx, al; hlt
-  Buffer.from([0xba, 0xf4, 0x00, 0xb0, EXIT_VALUE, 0xee, 0xf4]).copy(sector);
-  sector.writeUInt16LE(0xaa55, 510);
-  return inFolder({ sector }, async (folder) => {
-    const args = [...['-drive', `file=${folder}/sector,format=raw,if=ide`], '-device', DEBUG_EXIT];
+  Buffer.from([0xba, 0xf4, 0x00, 0xb0, EXIT_VALUE, 0xee, 0xf4]).copy(firmware, FIRMWARE_BYTES - RESET_VECTOR);
+  return inFolder({ firmware }, async (folder) => {
+    const args = ['-bios', `${folder}/firmware`, '-device', 'isa-debug-exit,iobase=0xf4,iosize=0x01'];
     const { exitCode, failure } = await run(qemuPath, accelerator, args, deadlineMs, signal);
     return exitCode === EXIT_CODE ? null : failure;
   });
@@ -51,8 +54,6 @@ export async function bootsKernel(
     return stdout.includes(UP) ? null : failure;
   });
 }
-
-const DEBUG_EXIT = 'isa-debug-exit,iobase=0xf4,iosize=0x01';
 
 async function run(
   qemuPath: string,

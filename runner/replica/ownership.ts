@@ -81,9 +81,18 @@ export async function ownedBy(area: string, runner: string): Promise<{ records: 
   const bare: string[] = [];
   for (const name of names) {
     const text = await readFile(path.join(folder, name, 'owner.json'), 'utf8').catch(() => null);
-    const record = text === null ? null : OwnerRecord.safeParse(JSON.parse(text));
-    if (record?.success && record.data.runner === runner && record.data.id === name) records.push(record.data);
+    const record = parseRecord(text);
+    if (record?.runner === runner && record.id === name) records.push(record);
     else bare.push(path.join(folder, name));
   }
   return { records, bare };
+}
+
+/** Null for one cut short by a power failure, after which no process of it runs either. */
+function parseRecord(text: string | null): OwnerRecord | null {
+  try {
+    return OwnerRecord.parse(JSON.parse(text ?? ''));
+  } catch {
+    return null;
+  }
 }

@@ -1,0 +1,79 @@
+import { describe, expect, it } from 'vitest';
+import { type Hardware, hardwareArguments, machineArguments, videoMemoryMib } from '../../runner/qemu/arguments.ts';
+
+const hardware: Hardware = {
+  accelerator: 'tcg',
+  vcpus: 1,
+  memoryMib: 1024,
+  screen: { width: 1280, height: 720 },
+  vmGenerationId: true,
+};
+const identity = { uuid: '11111111-1111-4111-8111-111111111111', generation: '22222222-2222-4222-8222-222222222222' };
+const files = { memoryPath: '/area/t/ram', diskPath: '/area/r/disk.raw', agentSocket: '/run/gymbus/1/agent.sock' };
+const boot = { kind: 'boot', kernelPath: '/i/vmlinuz', initrdPath: '/i/initrd', cmdline: 'root=/dev/vda rw' } as const;
+
+const argument = (args: string[], option: string): string | undefined => args[args.indexOf(option) + 1];
+const all = (args: string[], option: string): string[] => args.filter((_, at) => args[at - 1] === option);
+
+describe('machine arguments', () => {
+  const template = machineArguments('t', hardware, identity, files, boot);
+  const clone = machineArguments('c', hardware, identity, files, { kind: 'clone' });
+
+  it('shares memory in a template and takes a private view of it in a clone', () => {
+    expect(argument(template, '-object')).toBe('memory-backend-file,id=ram,size=1024M,mem-path=/area/t/ram,share=on');
+    expect(argument(clone, '-object')).toBe('memory-backend-file,id=ram,size=1024M,mem-path=/area/t/ram,share=off');
+  });
+
+  it('boots a template and starts a clone paused, from the state to come, without a kernel', () => {
+    expect(argument(template, '-append')).toBe('root=/dev/vda rw');
+    expect(template).not.toContain('-incoming');
+    for (const option of ['-kernel', '-initrd', '-append']) expect(clone).not.toContain(option);
+    expect(argument(clone, '-incoming')).toBe('defer');
+    expect(clone).toContain('-S');
+  });
+
+  it('gives both the same hardware, which is part of the template’s key', () => {
+    const common = hardwareArguments(hardware);
+    expect(template.join(' ')).toContain(common.join(' '));
+    expect(clone.join(' ')).toContain(common.join(' '));
+    for (const change of [
+      { accelerator: 'kvm' },
+      { vcpus: 2 },
+      { memoryMib: 2048 },
+      { screen: { width: 1920, height: 1080 } },
+    ] as const) {
+      expect(hardwareArguments({ ...hardware, ...change })).not.toEqual(common);
+    }
+  });
+
+  it('forbids what a guest could misuse', () => {
+    for (const args of [template, clone]) {
+      expect(argument(args, '-sandbox')).toBe(
+        'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny',
+      );
+      expect(args).toContain('-no-reboot');
+      expect(argument(args, '-netdev')).toContain('restrict=on');
+    }
+  });
+
+  it('has no device that punches holes into the memory of others', () => {
+    expect(clone.join(' ')).not.toMatch(/balloon|virtio-mem|free-page|postcopy|exec:/);
+  });
+
+  it('tells each machine its own generation, unless it is to have none', () => {
+    expect(all(clone, '-device')).toContain(`vmgenid,guid=${identity.generation}`);
+    const without = machineArguments('c', { ...hardware, vmGenerationId: false }, identity, files, boot);
+    expect(without.join(' ')).not.toContain('vmgenid');
+  });
+
+  it('keeps a comma in a path from splitting an option', () => {
+    const odd = machineArguments('c', hardware, identity, { ...files, diskPath: '/a,b/disk' }, { kind: 'clone' });
+    expect(argument(odd, '-drive')).toContain('file=/a,,b/disk,');
+  });
+
+  it('holds the screen twice in video memory', () => {
+    expect(videoMemoryMib({ width: 800, height: 600 })).toBe(4);
+    expect(videoMemoryMib({ width: 1280, height: 720 })).toBe(8);
+    expect(videoMemoryMib({ width: 1920, height: 1080 })).toBe(16);
+  });
+});

@@ -1,0 +1,145 @@
+import { describe, expect, it } from 'vitest';
+import { ActionRejected, MaybeDelivered } from '../../runner/qemu/errors.ts';
+import { InputDevices, type InputPort } from '../../runner/qemu/input.ts';
+import type { InputEvent } from '../../runner/qemu/input-events.ts';
+import { Action, type ActionInput, type InputAction } from '../../schemas/index.ts';
+
+const screen = { width: 1280, height: 720 };
+const never = new AbortController().signal;
+
+/** Writes down what reaches the guest, one word an event, `|` for a barrier. */
+function recorder(fault?: (word: string, count: number) => Error | null): { port: InputPort; words: string[] } {
+  const words: string[] = [];
+  const add = async (word: string): Promise<void> => {
+    words.push(word);
+    const error = fault?.(word, words.length);
+    if (error) throw error;
+  };
+  return {
+    words,
+    port: {
+      send: (events) => add(events.map(say).join('+')),
+      barrier: () => add('|'),
+      typeText: (text) => add(`text:${text}`),
+      scrollSideways: (notches) => add(`sideways:${notches}`),
+    },
+  };
+}
+
+function say(event: InputEvent): string {
+  if (event.type === 'abs') {
+    const size = event.data.axis === 'x' ? screen.width : screen.height;
+    return `${event.data.axis}${Math.floor((event.data.value * size) / 32768)}`;
+  }
+  if (event.type === 'btn') return `${event.data.down ? '+' : '-'}${event.data.button}`;
+  return `${event.data.down ? '+' : '-'}${event.data.key.data}`;
+}
+
+async function perform(input: ActionInput): Promise<string> {
+  const { port, words } = recorder();
+  await new InputDevices(port, screen).perform(Action.parse(input) as InputAction, never);
+  return words.join(' ');
+}
+
+describe('input', () => {
+  it('clicks where it was told, as often as it was told', async () => {
+    expect(await perform({ type: 'click', x: 0, y: 719 })).toBe('x0+y719 +left -left |');
+    expect(await perform({ type: 'click', x: 1279, y: 0, button: 'right', count: 2 })).toBe(
+      'x1279+y0 +right -right +right -right |',
+    );
+  });
+
+  it('holds modifiers around a click and waits between the two devices', async () => {
+    expect(await perform({ type: 'click', x: 5, y: 6, modifiers: ['ctrl', 'shift'] })).toBe(
+      '+ctrl +shift | x5+y6 +left -left | -shift -ctrl |',
+    );
+  });
+
+  it('drags along the path in small steps, the button held', async () => {
+    const words = (
+      await perform({
+        type: 'drag',
+        path: [
+          [100, 100],
+          [148, 100],
+          [148, 124],
+        ],
+      })
+    ).split(' ');
+    expect(words).toEqual(['x100+y100', '|', '+left', '|', 'x124+y100', 'x148+y100', 'x148+y124', '|', '-left', '|']);
+  });
+
+  it('scrolls by notches, downwards when dy is positive, sideways through the guest', async () => {
+    expect(await perform({ type: 'scroll', x: 1, y: 2, dy: 2 })).toBe(
+      'x1+y2 +wheel-down -wheel-down +wheel-down -wheel-down |',
+    );
+    expect(await perform({ type: 'scroll', x: 1, y: 2, dy: -1, dx: 3 })).toBe('x1+y2 +wheel-up -wheel-up | sideways:3');
+  });
+
+  it('types shifted characters with shift, and waits before the device could overflow', async () => {
+    expect(await perform({ type: 'type', text: 'aB' })).toBe('+a -a +shift +b -b -shift |');
+    const words = (await perform({ type: 'type', text: 'x'.repeat(100) })).split(' ');
+    const runs = words
+      .join('')
+      .split('|')
+      .map((run) => run.length / 2);
+    expect(Math.max(...runs)).toBeLessThanOrEqual(16);
+    expect(words.filter((word) => word === '+x')).toHaveLength(100);
+  });
+
+  it('types a text with any foreign character wholly through the guest, in order', async () => {
+    expect(await perform({ type: 'type', text: 'Grüße\r\nan alle' })).toBe('text:Grüße\nan alle');
+  });
+
+  it('presses keys of a hotkey in order and releases them backwards', async () => {
+    expect(await perform({ type: 'hotkey', keys: ['ctrl', 'alt', 't'] })).toBe('+ctrl +alt +t -t -alt -ctrl |');
+    expect(await perform({ type: 'hotkey', keys: ['ctrl', '+'] })).toBe('+shift +ctrl +equal -equal -ctrl -shift |');
+    expect(await perform({ type: 'key_down', key: 'shift' })).toBe('+shift |');
+  });
+
+  it.each<ActionInput>([
+    { type: 'click', x: 1280, y: 0 },
+    { type: 'move', x: -1, y: 0 },
+    {
+      type: 'drag',
+      path: [
+        [0, 0],
+        [0, 720],
+      ],
+    },
+    { type: 'key', key: 'nosuchkey' },
+    { type: 'hotkey', keys: ['ctrl', 'nosuchkey'] },
+    { type: 'type', text: 'é\u0007' },
+  ])('refuses $type before anything is sent', async (input) => {
+    const { port, words } = recorder();
+    const sent = new InputDevices(port, screen).perform(Action.parse(input) as InputAction, never);
+    await expect(sent).rejects.toBeInstanceOf(ActionRejected);
+    expect(words).toEqual([]);
+  });
+
+  it('says that an action may have landed when its acknowledgement is lost, and never repeats it', async () => {
+    const { port, words } = recorder((word) => (word === '|' ? new Error('guest is silent') : null));
+    const devices = new InputDevices(port, screen);
+    const clicked = devices.perform({ type: 'click', x: 1, y: 1, button: 'left', count: 1, modifiers: [] }, never);
+    await expect(clicked).rejects.toBeInstanceOf(MaybeDelivered);
+    await expect(clicked).rejects.toThrow('click may have reached the guest: guest is silent');
+    expect(words.filter((word) => word === '+left')).toHaveLength(1);
+  });
+
+  it('sends nothing of an action that was cancelled before its turn', async () => {
+    const { port, words } = recorder();
+    const gone = AbortSignal.abort(new Error('over'));
+    await expect(new InputDevices(port, screen).perform({ type: 'move', x: 1, y: 1 }, gone)).rejects.toThrow('over');
+    expect(words).toEqual([]);
+  });
+
+  it('runs actions one after the other', async () => {
+    const { port, words } = recorder();
+    const devices = new InputDevices(port, screen);
+    await Promise.all([
+      devices.perform({ type: 'key', key: 'a' }, never),
+      devices.perform({ type: 'key', key: 'b' }, never),
+    ]);
+    expect(words.join(' ')).toBe('+a -a | +b -b |');
+  });
+});
