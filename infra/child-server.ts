@@ -20,7 +20,7 @@ export interface ServerSettings {
 }
 
 /** A server did not start, or ended while it was needed. The message has the end of its log. */
-export class ServerFailed extends Error {
+class ServerFailed extends Error {
   override readonly name = 'ServerFailed';
 }
 

@@ -202,10 +202,12 @@ async function makeBucket(s3: StackAddress['s3']): Promise<void> {
 }
 
 async function publishAddress(dataDir: string, address: StackAddress): Promise<AsyncDisposable> {
-  const owner = await identify(process.pid);
-  if (owner === null) throw new Error('this process is not to be found in /proc');
+  const self = await identify(process.pid);
+  if (self === null) throw new Error('this process is not to be found in /proc');
+  const { pid, startTicks, bootId } = self;
+  const owner = { pid, startTicks, bootId };
   const file = stackFile(dataDir);
-  const content: StackFile = { schema: 'gymbus.stack.v1', owner: { ...owner, argv: [...owner.argv] }, ...address };
+  const content: StackFile = { schema: 'gymbus.stack.v1', owner, ...address };
   await writePrivate(file, `${JSON.stringify(content, null, 2)}\n`);
   return { [Symbol.asyncDispose]: () => rm(file, { force: true }) };
 }

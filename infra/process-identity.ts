@@ -6,7 +6,8 @@ export interface ProcessIdentity {
   /** Clock ticks since boot. */
   startTicks: number;
   bootId: string;
-  argv: readonly string[];
+  /** Absent where a process may rename itself. */
+  argv?: readonly string[] | undefined;
 }
 
 /** Null when there is no such process, or it is only waited for. */
@@ -37,7 +38,6 @@ export async function stillRuns(known: ProcessIdentity): Promise<boolean> {
     now !== null &&
     now.startTicks === known.startTicks &&
     now.bootId === known.bootId &&
-    now.argv.length === known.argv.length &&
-    now.argv.every((argument, index) => argument === known.argv[index])
+    (known.argv === undefined || known.argv.join('\0') === now.argv?.join('\0'))
   );
 }

@@ -11,7 +11,12 @@ export interface StackAddress {
   s3: { endpoint: string; region: string; accessKeyId: string; secretAccessKey: string; bucket: string };
 }
 
-const Identity = z.object({ pid: z.number(), startTicks: z.number(), bootId: z.string(), argv: z.array(z.string()) });
+const Identity = z.object({
+  pid: z.number(),
+  startTicks: z.number(),
+  bootId: z.string(),
+  argv: z.array(z.string()).optional(),
+});
 
 /** What a running stack leaves in its data directory for others to find it by; removed when it stops. */
 export const StackFile = z.object({

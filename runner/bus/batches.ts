@@ -82,6 +82,7 @@ export class Batches implements Disposable {
   /** Highest sequence up to which no announcement is missing. */
   #seenSeq = 0;
   #missedSeq = 0;
+  #created = '';
   #listingDue = true;
   #lookedAtMs = Number.NEGATIVE_INFINITY;
   #looking: Promise<void> | undefined;
@@ -231,25 +232,29 @@ export class Batches implements Disposable {
   }
 
   async #ask(batch: Batch, count: number, signal: AbortSignal | undefined): Promise<TakenJob[]> {
-    const consumer = await this.#consumerOf(batch);
+    let consumer = await this.#consumerOf(batch);
     if (consumer === null) return [];
+    let { messages, end } = await this.#pull(consumer, count, signal);
+    if (end === 'no_consumer') {
+      this.#bus.log.info({ consumer: consumer.name }, 'consumer is gone; making it anew');
+      batch.consumer = null;
+      consumer = await this.#consumerOf(batch);
+      if (consumer === null) return [];
+      ({ messages, end } = await this.#pull(consumer, count, signal));
+    }
     const { ackWaitMs } = consumer;
-    const { messages, end } = await pull(this.#bus, consumer.name, count, { signal, ackWaitMs });
     const nowMs = performance.now();
     if (messages.length > 0) batch.seenAtMs = nowMs;
-    if (end === 'full') {
-      batch.dueAtMs = 0;
-    } else if (end === 'no_consumer') {
-      batch.consumer = null;
-      batch.dueAtMs = 0;
-      this.#bus.log.info({ consumer: consumer.name }, 'consumer is gone; making it anew');
-    } else {
-      batch.dueAtMs = nowMs + Math.max(this.#scanMs, this.#batches.size * SCAN_PER_QUIET_BATCH_MS);
-    }
+    const quietMs = Math.max(this.#scanMs, this.#batches.size * SCAN_PER_QUIET_BATCH_MS);
+    batch.dueAtMs = end === 'full' ? 0 : nowMs + quietMs;
     if (end === 'empty' && messages.length === 0 && nowMs - batch.seenAtMs > FORGET_MS) await this.#forgetIfOver(batch);
     if (messages.length === 0) return [];
     const fresh = await this.#refresh(batch, CONSUMER_FRESH_MS);
     return messages.map((message) => ({ message, ackWaitMs: fresh?.ackWaitMs ?? ackWaitMs }));
+  }
+
+  #pull({ name, ackWaitMs }: BatchConsumer, count: number, signal: AbortSignal | undefined) {
+    return pull(this.#bus, name, count, { signal, ackWaitMs });
   }
 
   /** Null when there is none now; when to try again is noted. */
@@ -332,9 +337,9 @@ export class Batches implements Disposable {
   async #lookNow(): Promise<void> {
     const stream = this.#bus.names.jobsStream;
     if (!this.#listingDue) {
-      const { state } = await answered(this.#bus, () => this.#bus.jsm.streams.info(stream));
+      const { state, created } = await answered(this.#bus, () => this.#bus.jsm.streams.info(stream));
       // An announcement may be on its way: missed is what was there one look ago and is still unseen.
-      if (this.#missedSeq <= this.#seenSeq) {
+      if (this.#missedSeq <= this.#seenSeq && created === this.#created) {
         this.#missedSeq = state.last_seq;
         return;
       }
@@ -343,8 +348,10 @@ export class Batches implements Disposable {
     const startedAtMs = performance.now();
     try {
       const filter = { subjects_filter: `${this.#bus.names.prefix}.jobs.>` };
-      const { state } = await answered(this.#bus, () => this.#bus.jsm.streams.info(stream, filter));
-      this.#seenSeq = Math.max(this.#seenSeq, state.last_seq);
+      const { state, created } = await answered(this.#bus, () => this.#bus.jsm.streams.info(stream, filter));
+      // A stream made anew counts from 1 again.
+      this.#seenSeq = created === this.#created ? Math.max(this.#seenSeq, state.last_seq) : state.last_seq;
+      this.#created = created;
       this.#missedSeq = state.last_seq;
       for (const subject of Object.keys(state.subjects ?? {})) this.#see(subject);
       for (const batch of this.#batches.values()) {

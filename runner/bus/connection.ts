@@ -1,4 +1,4 @@
-import { readFile } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
 import { performance } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type JetStreamManager, jetstreamManager } from '@nats-io/jetstream';
@@ -14,7 +14,7 @@ import {
 import type { Logger } from 'pino';
 
 /** Who we are to the server. Never logged. Without any, user and password may stand in the URL. */
-export interface BusCredentials {
+interface BusCredentials {
   /** File with a JWT and its seed; read again at each reconnection, so that it may be replaced. */
   credentialsFile?: string | undefined;
   user?: string | undefined;
@@ -64,7 +64,7 @@ const MISSED_PINGS = 2;
  */
 export async function connectBus(settings: ConnectSettings): Promise<{ nc: NatsConnection; jsm: JetStreamManager }> {
   const { log, signal } = settings;
-  const options = await connectionOptions(settings);
+  const options = connectionOptions(settings);
   const shown = options.servers.join(', ');
   const startedAt = performance.now();
   let toldAt = Number.NEGATIVE_INFINITY;
@@ -129,7 +129,7 @@ async function checkServer(nc: NatsConnection): Promise<JetStreamManager> {
   }
 }
 
-async function connectionOptions(settings: ConnectSettings): Promise<ConnectionOptions & { servers: string[] }> {
+function connectionOptions(settings: ConnectSettings): ConnectionOptions & { servers: string[] } {
   const parsed = settings.servers.map(parseServer);
   const inUrl = parsed.find((server) => server.user !== undefined || server.token !== undefined);
   const user = settings.user ?? inUrl?.user;
@@ -149,14 +149,14 @@ async function connectionOptions(settings: ConnectSettings): Promise<ConnectionO
     noAsyncTraces: true,
   };
   if (credentialsFile !== undefined) {
-    let latest = await readCredentials(credentialsFile);
+    let latest = readCredentials(credentialsFile);
     options.authenticator = credsAuthenticator(() => {
-      readCredentials(credentialsFile).then(
-        (fresh) => {
-          latest = fresh;
-        },
-        (error: unknown) => settings.log.warn({ err: error, file: credentialsFile }, 'cannot read NATS credentials'),
-      );
+      try {
+        latest = readCredentials(credentialsFile);
+      } catch (error) {
+        // Thrown into the client it would close the connection for good.
+        settings.log.warn({ err: error }, 'cannot read NATS credentials; using those read before');
+      }
       return latest;
     });
   } else if (user !== undefined) {
@@ -171,9 +171,9 @@ async function connectionOptions(settings: ConnectSettings): Promise<ConnectionO
   return options;
 }
 
-async function readCredentials(file: string): Promise<Uint8Array> {
+function readCredentials(file: string): Uint8Array {
   try {
-    return await readFile(file);
+    return readFileSync(file);
   } catch (error) {
     throw new BusRefused(`cannot read the NATS credentials file ${file}: ${messageOf(error)}`, { cause: error });
   }
@@ -220,6 +220,12 @@ function explainRefusal(error: unknown, servers: string): BusRefused | null {
   if (error instanceof AuthorizationError || error instanceof UserAuthenticationExpiredError) {
     return new BusRefused(
       `nats-server at ${servers} refuses these credentials (${error.message}); check NATS_CREDS, NATS_USER and NATS_PASSWORD, or the user in NATS_URL`,
+      { cause: error },
+    );
+  }
+  if (/certificate|altnames/i.test(messageOf(error))) {
+    return new BusRefused(
+      `the certificate of nats-server at ${servers} is not trusted (${messageOf(error)}); set NATS_CA to the file of its certificate authority`,
       { cause: error },
     );
   }

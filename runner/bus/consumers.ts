@@ -36,7 +36,7 @@ const MAX_WAITING = 8_192;
 const INACTIVE_MS = 24 * 3_600_000;
 
 /** True when a job of it can never have an outcome: it is delivered all the same, to be told so. */
-export function isIllegal({ image, batch }: BatchAddress): boolean {
+function isIllegal({ image, batch }: BatchAddress): boolean {
   return !ID_PATTERN.test(image) || !ID_PATTERN.test(batch);
 }
 
@@ -48,7 +48,7 @@ export function durableName(address: BatchAddress): string {
 }
 
 /** The durable pull consumer of one batch on one image. */
-export function consumerDefinition(bus: Bus, address: BatchAddress, ackWaitMs = ACK_WAIT_MS) {
+function consumerDefinition(bus: Bus, address: BatchAddress, ackWaitMs = ACK_WAIT_MS) {
   return {
     needed: {
       durable_name: durableName(address),

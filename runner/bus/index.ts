@@ -12,7 +12,7 @@ export interface Bus extends AsyncDisposable {
   readonly jsm: JetStreamManager;
   readonly names: BusNames;
   readonly log: Logger;
-  /** False while the client looks for a server. What is published then is sent later, when nobody may want it any more. */
+  /** False while the client looks for a server. What is published then is sent later or never. */
   readonly connected: boolean;
   /** Aborted when the present connection is lost: what was asked on it will not be answered. A new one with each connection. */
   readonly connection: AbortSignal;

@@ -22,7 +22,7 @@ export class LeaseLost extends Error {
  * job may come again: read its outcome. `unconfirmed`: no answer; the job comes again after ack_wait, or not.
  * `lost`: not sent, for the job may be another's by now.
  */
-export type Settled = 'confirmed' | 'gone' | 'unconfirmed' | 'lost';
+type Settled = 'confirmed' | 'gone' | 'unconfirmed' | 'lost';
 
 export interface Lease extends Disposable {
   readonly message: JobMessage;
@@ -48,7 +48,7 @@ export interface LeaseSettings {
 }
 
 /** No job takes longer; a runner that hangs in one gives it up. */
-export const DELIVER_LIMIT_MS = 6 * 3_600_000;
+const DELIVER_LIMIT_MS = 6 * 3_600_000;
 const SETTLE_MS = 30_000;
 
 /** Starts beating at once, every third of ack_wait. Dispose to stop; a lease disposed unsettled is left to ack_wait. */

@@ -126,7 +126,6 @@ it('makes a deleted durable anew, and follows an ack_wait that was edited', asyn
   expect(await batches.take('debian-desktop', 1)).toMatchObject([{ ackWaitMs: 20_000 }]);
   await bus.jsm.consumers.delete(bus.names.jobsStream, 'debian-desktop~night-42');
   await sleep(100);
-  expect(await batches.take('debian-desktop', 1)).toEqual([]);
   // The job is still in the queue, and the new durable knows nothing of its delivery.
   expect(await batches.take('debian-desktop', 1)).toMatchObject([{ message: { deliveries: 1 } }]);
 

@@ -51,7 +51,7 @@ it('runs both servers, and keeps secrets and data from one run to the next', asy
   expect((await stat(path.join(dataDir, 'stack/secrets.json'))).mode & 0o777).toBe(0o600);
   expect((await stat(path.join(dataDir, 'stack/nats/server.conf'))).mode & 0o777).toBe(0o600);
   // A server's arguments are everybody's to read.
-  for (const { argv } of servers) expect(argv.join(' ')).not.toContain(first.s3.secretAccessKey);
+  for (const { argv } of servers) expect(argv?.join(' ')).not.toContain(first.s3.secretAccessKey);
   await first.stop();
   await first.stop();
   expect(await findStack(dataDir)).toBeNull();
