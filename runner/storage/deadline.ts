@@ -1,9 +1,11 @@
 /** A signal that aborts with `reason()` when its time is over, or with the parent's reason before. */
 export interface Deadline {
   readonly signal: AbortSignal;
-  readonly expired: boolean;
+  /** Why it ended by itself: its time, or what `fail` was given; undefined when it did not, or the parent's abort was first. */
+  readonly failure: Error | undefined;
   /** Starts the time anew. @param ms from now */
   extend(ms: number): void;
+  fail(error: Error): void;
   clear(): void;
 }
 
@@ -13,20 +15,23 @@ export interface Deadline {
  */
 export function deadline(parent: AbortSignal | undefined, ms: number, reason: () => Error): Deadline {
   const controller = new AbortController();
-  let expired = false;
+  let failure: Error | undefined;
   const onParent = (): void => controller.abort(parent?.reason);
-  const expire = (): void => {
-    expired = true;
-    controller.abort(reason());
+  const fail = (error: Error): void => {
+    if (controller.signal.aborted) return;
+    failure = error;
+    controller.abort(error);
   };
+  const expire = (): void => fail(reason());
   let timer = setTimeout(expire, ms);
   if (parent?.aborted) onParent();
   else parent?.addEventListener('abort', onParent, { once: true });
   return {
     signal: controller.signal,
-    get expired() {
-      return expired;
+    get failure() {
+      return failure;
     },
+    fail,
     extend: (more) => {
       clearTimeout(timer);
       timer = setTimeout(expire, more);

@@ -4,7 +4,7 @@ import { ObjectDamaged, ObjectMissing } from './errors.ts';
 import type { ObjectStore } from './s3.ts';
 
 /** A file for a guest is held in memory on its way there. */
-export const MOST_INPUT_BYTES = 64 << 20;
+const MOST_INPUT_BYTES = 64 << 20;
 
 /**
  * The key a job means by a name: under `inputs/<batch>/`, given whole or relative to it.

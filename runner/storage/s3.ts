@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { createReadStream, createWriteStream } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { Readable, Transform } from 'node:stream';
+import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import {
   CreateBucketCommand,
@@ -11,13 +11,14 @@ import {
   PutObjectCommand,
   type S3Client,
 } from '@aws-sdk/client-s3';
-import { Upload } from '@aws-sdk/lib-storage';
 import { type Deadline, deadline } from './deadline.ts';
 import { ObjectDamaged, ObjectMissing, StorageAway } from './errors.ts';
+import { type FileBody, putInParts, shortened } from './multipart.ts';
 import { type Patience, persist } from './retry.ts';
 import { createS3Client, type S3Config, STALL_MS } from './s3-client.ts';
 import { explainS3Error } from './s3-errors.ts';
 
+export type { FileBody } from './multipart.ts';
 export type { S3Config } from './s3-client.ts';
 
 /** An object as a listing or a head request tells of it. */
@@ -25,14 +26,6 @@ export interface ObjectInfo {
   key: string;
   bytes: number;
   modifiedAt: Date | null;
-}
-
-/** The first `bytes` of a file, and their hash. The file may grow behind them. */
-export interface FileBody {
-  path: string;
-  bytes: number;
-  /** Hexadecimal. */
-  sha256: string;
 }
 
 export interface CallOptions extends Partial<Pick<Patience, 'patienceMs' | 'worthRetrying' | 'onTrouble'>> {
@@ -45,7 +38,6 @@ const LEAST_BYTES_PER_MS = 64;
 const WHOLE_BYTES = 1 << 20;
 /** From here on uploads go in parts, each with its own checksum: one broken connection costs a part. */
 const MULTIPART_BYTES = 64 << 20;
-const PART_BYTES = 16 << 20;
 /** Reads and small writes wait out a restart of the server. */
 const PATIENCE_MS = 30_000;
 
@@ -93,18 +85,24 @@ export class ObjectStore implements Disposable {
    * Memory: 1 MiB at most for small files, a stream's buffers or two parts of 16 MiB for large ones.
    */
   putFile(key: string, file: FileBody, contentType: string, options: CallOptions = {}): Promise<void> {
-    return this.#call('PUT', key, file.bytes, options, async ({ signal }) => {
-      if (file.bytes > MULTIPART_BYTES) return this.#putInParts(key, file, contentType, signal);
+    return this.#call('PUT', key, file.bytes, options, async (limit) => {
+      if (file.bytes > MULTIPART_BYTES) return putInParts(this.#config, key, file, contentType, limit.signal);
       const sha256 = Buffer.from(file.sha256, 'hex').toString('base64');
-      const body =
-        file.bytes <= WHOLE_BYTES
-          ? (await readFile(file.path, { signal })).subarray(0, file.bytes)
-          : createReadStream(file.path, { end: file.bytes - 1 });
+      if (file.bytes <= WHOLE_BYTES) {
+        const whole = (await readFile(file.path, { signal: limit.signal })).subarray(0, file.bytes);
+        if (whole.byteLength < file.bytes) throw shortened(file, whole.byteLength);
+        return this.#put(key, whole, file.bytes, sha256, contentType, limit.signal);
+      }
+      const body = createReadStream(file.path, { end: file.bytes - 1 });
+      // The SDK pipes it, and a pipe does not pass errors on.
+      body.once('error', (error) => limit.fail(error));
+      body.once('end', () => {
+        if (body.bytesRead < file.bytes) limit.fail(shortened(file, body.bytesRead));
+      });
       try {
-        if (body instanceof Uint8Array && body.byteLength < file.bytes) throw shortened(file, body.byteLength);
-        await this.#put(key, body, file.bytes, sha256, contentType, signal);
+        await this.#put(key, body, file.bytes, sha256, contentType, limit.signal);
       } finally {
-        if (body instanceof Readable) body.destroy();
+        body.destroy();
       }
     });
   }
@@ -128,39 +126,6 @@ export class ObjectStore implements Disposable {
       }),
       { abortSignal },
     );
-  }
-
-  async #putInParts(key: string, file: FileBody, contentType: string, signal: AbortSignal): Promise<void> {
-    const client = createS3Client(this.#config, 5);
-    const body = createReadStream(file.path, { end: file.bytes - 1, highWaterMark: WHOLE_BYTES });
-    const hash = createHash('sha256');
-    const hashed = body.pipe(
-      new Transform({
-        transform: (chunk: Buffer, _, done) => {
-          hash.update(chunk);
-          done(null, chunk);
-        },
-        flush: (done) => done(hash.digest('hex') === file.sha256 ? null : shortened(file, body.bytesRead)),
-      }),
-    );
-    body.once('error', (error) => hashed.destroy(error));
-    const upload = new Upload({
-      client,
-      params: { Bucket: this.bucket, Key: key, Body: hashed, ContentType: contentType, ChecksumAlgorithm: 'SHA256' },
-      partSize: PART_BYTES,
-      queueSize: 2,
-      leavePartsOnError: false,
-    });
-    const onAbort = (): void => void upload.abort();
-    signal.addEventListener('abort', onAbort, { once: true });
-    try {
-      signal.throwIfAborted();
-      await upload.done();
-    } finally {
-      signal.removeEventListener('abort', onAbort);
-      body.destroy();
-      client.destroy();
-    }
   }
 
   /** Reads a whole object of at most `maxBytes`. @throws ObjectDamaged when it is larger */
@@ -310,7 +275,7 @@ export class ObjectStore implements Disposable {
         return await send(limit);
       } catch (error) {
         options.signal?.throwIfAborted();
-        if (limit.expired) throw limit.signal.reason;
+        if (limit.failure) throw limit.failure;
         if (error instanceof ObjectDamaged || error instanceof StorageAway || isOurs(error)) throw error;
         throw explainS3Error(error, request);
       } finally {
@@ -326,10 +291,6 @@ function isOurs(error: unknown): boolean {
   if (error instanceof TypeError || error instanceof RangeError || error instanceof ReferenceError) return true;
   const { code, path, syscall } = error as NodeJS.ErrnoException;
   return syscall !== undefined && syscall !== 'connect' && (code === 'ENOSPC' || path !== undefined);
-}
-
-function shortened(file: FileBody, bytes: number): ObjectDamaged {
-  return new ObjectDamaged(`${file.path} no longer holds the ${file.bytes} bytes that were hashed (read ${bytes})`);
 }
 
 function brokeOff(url: string, received: number, bytes: number): StorageAway {

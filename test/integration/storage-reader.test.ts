@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { writeFileSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -162,9 +163,9 @@ describe('the attempts of a job', () => {
 describe('a listing', () => {
   it('goes through pages, in the order of keys', async () => {
     const names = Array.from({ length: 2_100 }, (_, n) => `paged/${String(n).padStart(5, '0')}`);
-    for (let at = 0; at < names.length; at += 50) {
-      await Promise.all(names.slice(at, at + 50).map((name) => place.store.put(name, Buffer.from('x'), 'text/plain')));
-    }
+    // The server keeps objects as plain files: this many are made faster behind its back.
+    await mkdir(path.join(server.folder, 'gymbus/paged'), { recursive: true });
+    for (const name of names) writeFileSync(path.join(server.folder, 'gymbus', name), 'x');
     proxy.seen = [];
     const found = [];
     for await (const { key } of place.store.list('paged/')) found.push(key);

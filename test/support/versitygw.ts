@@ -1,25 +1,18 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { connect, createServer } from 'node:net';
+import { connect } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { ensureTool } from '../../infra/tools.ts';
+import { cacheDir, freePort } from './nats.ts';
 
-const binary = path.join(process.env.GYMBUS_CACHE ?? '/var/cache/gymbus', 'bin/versitygw-1.8.0/versitygw');
 const credentials = { accessKeyId: 'gymbus', secretAccessKey: 'gymbussecret' };
-
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  if (address === null || typeof address === 'string') throw new Error('no port');
-  return address.port;
-}
 
 /** A real S3 server with its own store, to kill, freeze and start again. */
 export async function startVersitygw(tls?: { cert: string; key: string }) {
+  const binary = await ensureTool('versitygw', { cacheDir });
   const folder = await mkdtemp(path.join(os.tmpdir(), 'gymbus-s3-'));
   const port = await freePort();
   let child: ChildProcess | undefined;
