@@ -1,5 +1,4 @@
 import { performance } from 'node:perf_hooks';
-import type { Subscription } from '@nats-io/transport-node';
 import { ID_PATTERN } from '../../schemas/index.ts';
 import {
   type BatchAddress,
@@ -10,15 +9,14 @@ import {
   readConsumer,
 } from './consumers.ts';
 import type { Bus } from './index.ts';
+import { Lookout } from './lookout.ts';
 import { type JobMessage, pull } from './pull.ts';
 import { inRotation, shareOf } from './rotation.ts';
-import { answered, BusAway } from './stored.ts';
+import { BusAway } from './stored.ts';
 
 /*
- * Which batches have jobs, and in whose turn. The bus announces each stored job (headers only), which is quick and may be
- * missed; the stream's subjects are listed at start, after a reconnection, and when its last sequence shows that an
- * announcement was missed. Jobs given back or lost by their holder are announced by nobody: so a batch that
- * had nothing is asked again after a scan's time, until its durable says that nobody holds a job of it.
+ * Whose turn it is. Jobs given back or lost by their holder are announced by nobody: so a batch that had nothing is asked
+ * again after a scan's time, until its durable says that nobody holds a job of it.
  */
 
 export interface TakenJob {
@@ -77,15 +75,8 @@ export class Batches implements Disposable {
   readonly #ackWaitMs: number | undefined;
   readonly #batches = new Map<string, Batch>();
   readonly #waiting = new Set<() => void>();
-  readonly #subscription: Subscription;
+  readonly #lookout: Lookout;
   readonly #stopReconnect: () => void;
-  /** Highest sequence up to which no announcement is missing. */
-  #seenSeq = 0;
-  #missedSeq = 0;
-  #created = '';
-  #listingDue = true;
-  #lookedAtMs = Number.NEGATIVE_INFINITY;
-  #looking: Promise<void> | undefined;
   #turn = '';
   readonly #toMake: Batch[] = [];
   #making = 0;
@@ -96,14 +87,16 @@ export class Batches implements Disposable {
     this.#standing = settings.standing ?? (() => ({ paused: false, priority: 0 }));
     this.#scanMs = settings.scanMs ?? SCAN_MS;
     this.#ackWaitMs = settings.ackWaitMs;
-    this.#subscription = bus.nc.subscribe(`${bus.names.prefix}.queued.>`, {
-      callback: (error, message) => {
-        if (error) this.#listingDue = true;
-        else this.#onAnnouncement(message.subject, Number(message.headers?.get('Nats-Sequence')));
+    this.#lookout = new Lookout(bus, this.#scanMs, {
+      onJob: (subject) => this.#see(subject),
+      onAnnounced: () => this.#wake(),
+      onListed: (startedAtMs) => {
+        for (const batch of this.#batches.values()) {
+          if (batch.seenAtMs < startedAtMs) this.#batches.delete(batch.key);
+        }
       },
     });
     this.#stopReconnect = bus.onReconnect(() => {
-      this.#listingDue = true;
       this.#makeNext();
       this.#wake();
     });
@@ -123,7 +116,7 @@ export class Batches implements Disposable {
   async take(image: string, count: number, signal?: AbortSignal): Promise<TakenJob[]> {
     const taken: TakenJob[] = [];
     if (!this.#bus.connected) return taken;
-    await this.#look();
+    await this.#lookout.look();
     for (const group of this.#due(image)) {
       let round = inRotation(group, this.#turn);
       while (round.length > 0 && taken.length < count) {
@@ -164,18 +157,12 @@ export class Batches implements Disposable {
 
   [Symbol.dispose](): void {
     this.#stopReconnect();
-    if (!this.#bus.nc.isClosed()) this.#subscription.unsubscribe();
+    this.#lookout[Symbol.dispose]();
     this.#wake();
   }
 
   #wake(): void {
     for (const done of [...this.#waiting]) done();
-  }
-
-  #onAnnouncement(subject: string, seq: number): void {
-    if (seq > this.#seenSeq + 1) this.#listingDue = true;
-    this.#seenSeq = Math.max(this.#seenSeq, seq || 0);
-    if (this.#see(subject)) this.#wake();
   }
 
   /** Notes a job. @returns whether it is one of ours to take */
@@ -317,49 +304,5 @@ export class Batches implements Disposable {
     const consumer = await this.#refresh(batch, 0);
     if (consumer?.empty && batch.seenAtMs < askedAtMs) this.#batches.delete(batch.key);
     else batch.seenAtMs = Math.max(batch.seenAtMs, askedAtMs);
-  }
-
-  /** Lists or looks for missed announcements when it is time to; one look at a time. */
-  #look(): Promise<void> {
-    const due = this.#listingDue || performance.now() - this.#lookedAtMs >= this.#scanMs;
-    if (!due && !this.#looking) return Promise.resolve();
-    this.#looking ??= this.#lookNow()
-      .catch((error: unknown) => {
-        this.#bus.log.warn({ cause: error instanceof Error ? error.message : error }, 'cannot look for jobs');
-      })
-      .finally(() => {
-        this.#lookedAtMs = performance.now();
-        this.#looking = undefined;
-      });
-    return this.#looking;
-  }
-
-  async #lookNow(): Promise<void> {
-    const stream = this.#bus.names.jobsStream;
-    if (!this.#listingDue) {
-      const { state, created } = await answered(this.#bus, () => this.#bus.jsm.streams.info(stream));
-      // An announcement may be on its way: missed is what was there one look ago and is still unseen.
-      if (this.#missedSeq <= this.#seenSeq && created === this.#created) {
-        this.#missedSeq = state.last_seq;
-        return;
-      }
-    }
-    this.#listingDue = false;
-    const startedAtMs = performance.now();
-    try {
-      const filter = { subjects_filter: `${this.#bus.names.prefix}.jobs.>` };
-      const { state, created } = await answered(this.#bus, () => this.#bus.jsm.streams.info(stream, filter));
-      // A stream made anew counts from 1 again.
-      this.#seenSeq = created === this.#created ? Math.max(this.#seenSeq, state.last_seq) : state.last_seq;
-      this.#created = created;
-      this.#missedSeq = state.last_seq;
-      for (const subject of Object.keys(state.subjects ?? {})) this.#see(subject);
-      for (const batch of this.#batches.values()) {
-        if (batch.seenAtMs < startedAtMs) this.#batches.delete(batch.key);
-      }
-    } catch (error) {
-      this.#listingDue = true;
-      throw error;
-    }
   }
 }

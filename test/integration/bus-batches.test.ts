@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { Batches, type TakenJob } from '../../runner/bus/batches.ts';
 import { ensureConsumer } from '../../runner/bus/consumers.ts';
+import { ensureStreams } from '../../runner/bus/ensure.ts';
 import { holdLease } from '../../runner/bus/lease.ts';
 import { parseReply, pull } from '../../runner/bus/pull.ts';
 import { eventually, publishJob, pullOne } from '../support/bus-jobs.ts';
@@ -246,4 +247,22 @@ it('holds no job of a paused consumer: nats consumer pause stops one batch', asy
   await sleep(100);
   expect(await batches.take('debian-desktop', 1)).toHaveLength(1);
   await expect(pullOne(bus, 30_000)).rejects.toThrow('no job: empty');
+});
+
+it('finds jobs of a stream that was deleted and made anew', async () => {
+  await using server = await startNats();
+  await using bus = await openTestBus(server);
+  for (let n = 0; n < 5; n++) await publishJob(bus, { job_id: `old${n}` });
+  using batches = new Batches(bus, { images, scanMs: 50 });
+  expect(await batches.take('debian-desktop', 9)).toHaveLength(5);
+  await bus.jsm.streams.delete(bus.names.jobsStream);
+  await ensureStreams(bus);
+  await publishJob(bus, { job_id: 'new' });
+  const taken: TakenJob[] = [];
+  await eventually(async () => {
+    await batches.wait('debian-desktop');
+    taken.push(...(await batches.take('debian-desktop', 1)));
+    return taken.length > 0;
+  });
+  expect(taken[0]?.message.address.job).toBe('new');
 });
