@@ -8,6 +8,7 @@ export default defineConfig({
     root: new URL('..', import.meta.url).pathname,
     reporters: ['default', new URL('support/account-reporter.ts', import.meta.url).pathname],
     retry: 0,
+    globalSetup: new URL('support/leak-check.ts', import.meta.url).pathname,
     projects: [
       { extends: true, test: { name: 'unit', include: ['test/unit/**/*.test.ts'], testTimeout: 20_000 } },
       {

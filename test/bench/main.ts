@@ -1,0 +1,61 @@
+import { writeFile } from 'node:fs/promises';
+import { parseArgs } from 'node:util';
+import { buildImages } from '../../runner/cli/images.ts';
+import { ensureHostPackages, ensureTools } from '../../runner/cli/install.ts';
+import { Interrupt } from '../../runner/cli/interrupt.ts';
+import { table } from '../../runner/cli/table.ts';
+import { readConfig } from '../../runner/host/config.ts';
+import { episodeFigures } from './episodes.ts';
+import { type Figure, rounded } from './figure.ts';
+import { replicaFigures } from './replicas.ts';
+import { storageFigures } from './storage.ts';
+
+const GROUPS = ['replicas', 'episodes', 'storage'] as const;
+
+const USAGE = `npm run bench -- [${GROUPS.join('|')}]... [--json FILE]
+Prints each figure with its baseline of the same run, their ratio, and whether the goal is met.`;
+
+/** @returns exit code: 0 when every goal is met */
+export async function runBench(args: string[]): Promise<number> {
+  const { values, positionals } = parseArgs({
+    args,
+    options: { json: { type: 'string' }, help: { type: 'boolean' } },
+    allowPositionals: true,
+  });
+  const unknown = positionals.find((name) => !GROUPS.some((group) => group === name));
+  if (values.help || unknown !== undefined) {
+    console.error(unknown === undefined ? USAGE : `there is no group ${unknown}\n${USAGE}`);
+    return unknown === undefined ? 0 : 2;
+  }
+  const wanted = new Set(positionals.length > 0 ? positionals : GROUPS);
+  using interrupt = new Interrupt();
+  const { signal } = interrupt;
+  const { cacheDir } = readConfig(process.env);
+  await ensureHostPackages(signal);
+  await ensureTools(['nats-server', 'versitygw'], cacheDir, signal);
+  const [image] = await buildImages(['debian-desktop'], cacheDir, signal);
+  if (!image) throw new Error('the image was not built');
+
+  const figures: Figure[] = [];
+  if (wanted.has('replicas')) figures.push(...(await replicaFigures(image, cacheDir, signal)));
+  if (wanted.has('episodes')) figures.push(...(await episodeFigures(image, cacheDir, signal)));
+  if (wanted.has('storage')) figures.push(...(await storageFigures()));
+  print(figures);
+  if (values.json) await writeFile(values.json, `${JSON.stringify(figures, null, 2)}\n`);
+  return figures.every(({ met }) => met) ? 0 : 1;
+}
+
+function print(figures: readonly Figure[]): void {
+  console.log(
+    table(
+      figures.map(({ figure, value, unit, baseline, ratio, goal, met }) => ({
+        figure,
+        value: `${rounded(value)} ${unit}`,
+        baseline: baseline === null ? null : String(rounded(baseline)),
+        ratio: ratio === null ? null : String(rounded(ratio)),
+        goal,
+        met: met ? 'yes' : 'NO',
+      })),
+    ),
+  );
+}
