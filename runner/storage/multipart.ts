@@ -14,7 +14,7 @@ export interface FileBody {
   sha256: string;
 }
 
-const PART_BYTES = 16 << 20;
+const PART_BYTES = 8 << 20;
 const PARTS_AT_ONCE = 2;
 const TRIES_OF_A_PART = 5;
 /** Throwing the parts away is good manners; a server that does not answer is not waited for. */

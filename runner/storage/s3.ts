@@ -37,7 +37,7 @@ const LEAST_BYTES_PER_MS = 64;
 /** Files up to this are read whole before they are sent; larger ones are streamed. Times concurrency, this bounds memory. */
 const WHOLE_BYTES = 1 << 20;
 /** From here on uploads go in parts, each with its own checksum: one broken connection costs a part. */
-const MULTIPART_BYTES = 64 << 20;
+const MULTIPART_BYTES = 32 << 20;
 /** Reads and small writes wait out a restart of the server. */
 const PATIENCE_MS = 30_000;
 
@@ -82,7 +82,7 @@ export class ObjectStore implements Disposable {
 
   /**
    * Stores the first `file.bytes` of a file whole or not at all. The server refuses bytes of another hash.
-   * Memory: 1 MiB at most for small files, a stream's buffers or two parts of 16 MiB for large ones.
+   * Memory: 1 MiB at most for small files, a stream's buffers or two parts of 8 MiB for large ones.
    */
   putFile(key: string, file: FileBody, contentType: string, options: CallOptions = {}): Promise<void> {
     return this.#call('PUT', key, file.bytes, options, async (limit) => {
