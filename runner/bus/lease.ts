@@ -48,7 +48,7 @@ export interface LeaseSettings {
 }
 
 /** No job takes longer; a runner that hangs in one gives it up. */
-const DELIVER_LIMIT_MS = 6 * 3_600_000;
+export const DELIVER_LIMIT_MS = 6 * 3_600_000;
 const SETTLE_MS = 30_000;
 
 /** Starts beating at once, every third of ack_wait. Dispose to stop; a lease disposed unsettled is left to ack_wait. */

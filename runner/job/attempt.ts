@@ -30,7 +30,7 @@ export interface AttemptParams {
   /** Ends playing. */
   signal: AbortSignal;
   /** Ends uploading: outlives `signal`, for a cancelled attempt is recorded too. */
-  held: AbortSignal;
+  persist: AbortSignal;
 }
 
 /** An attempt that was played, well or not; everything of it is on local disk and on its way to S3. */
@@ -53,7 +53,7 @@ export async function playAttempt(params: AttemptParams): Promise<PlayedAttempt>
   let recording: Recording;
   try {
     const target = { batch: address.batch, job: address.job, attempt: params.attempt };
-    recording = await Recording.begin(place, target, params.body, params.held);
+    recording = await Recording.begin(place, target, params.body, params.persist);
   } catch (error) {
     await replica.discard();
     throw error;

@@ -5,7 +5,6 @@ import type { Replica } from '../replica/contract.ts';
 import type { PlayedAttempt } from './attempt.ts';
 import { basisOf, committed, type Delivery, type DeliverySummary } from './delivery-context.ts';
 import { type AttemptFailed, FAILURE_TABLE, retryDelayMs, verdictOf } from './failure.ts';
-import { joinSignals } from './limit.ts';
 import { type AttemptBasis, completed, type EpisodeBasis, unfinished } from './result.ts';
 import { settle } from './settlement.ts';
 
@@ -46,6 +45,8 @@ export async function afterFailure(context: AttemptContext, failure: AttemptFail
     const result = await finishUnfinished(context, 'cancelled', failure);
     return commitAttempt(context, result, failure);
   }
+  // Without the lease another may be playing the job, and a verdict of ours would forestall its outcome.
+  lease.assertHeld();
   const { address } = lease.message;
   const history = await endAttempt(player.bus, address.batch, address.job, attempt, endOf(failure), {
     signal: lease.held,
@@ -55,6 +56,7 @@ export async function afterFailure(context: AttemptContext, failure: AttemptFail
     const verdict =
       next === 'dead' ? { status: 'dead' as const, class: failure.class, message: failure.message } : verdictOf(spent);
     const result = await finishUnfinished(context, verdict.status, verdict);
+    lease.assertHeld();
     return commitAttempt(context, result, null);
   }
   await finishUnfinished(context, 'failed', failure);
@@ -83,7 +85,7 @@ async function commitAttempt(
 ): Promise<DeliverySummary> {
   const { delivery, attempt, fence } = context;
   const { player, lease } = delivery;
-  const standing = await settle(player, lease, result, fence);
+  const standing = await settle(delivery, result, fence);
   const { batch, job } = lease.message.address;
   // For the record only: the outcome is committed, and nothing counts this attempt any more.
   await endAttempt(
@@ -123,7 +125,6 @@ function finishUnfinished(
 async function finish(context: AttemptContext, outcomeOf: (attempt: AttemptBasis) => Result): Promise<Result> {
   const { delivery, replica, played, attempt } = context;
   const { player, lease } = delivery;
-  using signals = joinSignals(lease.held, delivery.stop);
   const manifest = await played.recording.finish(
     {
       outcome: (uploadTailMs) =>
@@ -141,7 +142,7 @@ async function finish(context: AttemptContext, outcomeOf: (attempt: AttemptBasis
         }),
       versions: { ...player.versions, image: replica.image.digest },
     },
-    signals.signal,
+    delivery.persist,
   );
   player.emit('uploaded', lease.message.address, attempt, { objects: manifest.objects.length });
   return manifest.outcome;

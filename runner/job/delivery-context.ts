@@ -17,6 +17,11 @@ export interface Delivery {
   lease: Lease;
   reservation: Reservation;
   stop: AbortSignal;
+  /**
+   * Ends storing and committing: `stop`, or the bound of a delivery. Outlives the lease, for once an episode is played
+   * its outcome is worth having, and the fence alone decides whether it stands.
+   */
+  persist: AbortSignal;
   sha256: string;
   startedAt: Date;
 }

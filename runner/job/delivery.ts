@@ -2,13 +2,14 @@ import { createHash } from 'node:crypto';
 import { checkJob } from '../../functions/check-job.ts';
 import { HEADERS } from '../../schemas/index.ts';
 import type { TakenJob } from '../bus/batches.ts';
-import { holdLease } from '../bus/lease.ts';
-import { readOutcome } from '../bus/outcomes.ts';
+import { DELIVER_LIMIT_MS, holdLease } from '../bus/lease.ts';
+import { type Outcome, readOutcome, UnreadableOutcome } from '../bus/outcomes.ts';
 import type { Reservation } from '../replica/contract.ts';
 import { type Admission, admit } from './admission.ts';
 import { classify, Drained } from './classify.ts';
 import { basisOf, committed, type Delivery, type DeliverySummary } from './delivery-context.ts';
 import { type AttemptFailed, retryDelayMs } from './failure.ts';
+import { joinSignals } from './limit.ts';
 import { causesOf } from './part-failed.ts';
 import { play } from './play.ts';
 import type { Player } from './player.ts';
@@ -30,11 +31,13 @@ export async function deliver(
   stop: AbortSignal,
 ): Promise<DeliverySummary> {
   using lease = holdLease(player.bus, taken.message, { ackWaitMs: taken.ackWaitMs });
+  using persist = joinSignals(stop, AbortSignal.timeout(DELIVER_LIMIT_MS));
   const delivery: Delivery = {
     player,
     lease,
     reservation,
     stop,
+    persist: persist.signal,
     sha256: createHash('sha256').update(taken.message.data).digest('hex'),
     startedAt: new Date(),
   };
@@ -52,10 +55,10 @@ async function run(delivery: Delivery): Promise<DeliverySummary> {
   const admission = await examine(delivery);
   switch (admission.kind) {
     case 'settled':
-      await afterCommit(player, lease, admission.result);
+      await afterCommit(delivery, admission.result);
       return { end: 'already_done', result: admission.result };
     case 'refused':
-      await refuse(player, lease, admission.class, admission.message);
+      await refuse(delivery, admission.class, admission.message);
       return { end: 'refused', failure: admission };
     case 'newer':
       player.log.warn({ version: admission.version }, 'job is for a later gymbus; given back for a newer runner');
@@ -70,7 +73,7 @@ async function run(delivery: Delivery): Promise<DeliverySummary> {
           : { class: 'cancelled' as const, message: 'the batch is cancelled' };
       const basis = basisOf(delivery, admission.kind === 'cancelled' ? admission.job : null);
       return committed(
-        await settle(player, lease, unfinished(basis, { attempts: 0 }, admission.kind, failure), admission.fence),
+        await settle(delivery, unfinished(basis, { attempts: 0 }, admission.kind, failure), admission.fence),
       );
     }
     case 'play':
@@ -83,10 +86,15 @@ async function examine({ player, lease, sha256 }: Delivery): Promise<Admission> 
   const { address, data, headers, deliveries } = lease.message;
   const { batch, job } = address;
   const patience = { signal: lease.held };
-  const [outcome, batchCancelled] = await Promise.all([
-    readOutcome(player.bus, batch, job, patience),
-    player.flags.isCancelled(batch, patience),
-  ]);
+  let outcome: Outcome | null;
+  try {
+    outcome = await readOutcome(player.bus, batch, job, patience);
+  } catch (error) {
+    if (!(error instanceof UnreadableOutcome)) throw error;
+    // Whoever wrote it: it is not ours to replace, and no outcome of this job can be committed while it stands.
+    return { kind: 'refused', class: 'job_id_reused', message: error.message };
+  }
+  const batchCancelled = await player.flags.isCancelled(batch, patience);
   const supersedes = headers?.has(HEADERS.supersedes) ? headers.get(HEADERS.supersedes) : null;
   return admit({ address, body: data, sha256, supersedes, deliveries, outcome, batchCancelled }, (candidate) =>
     checkJob(candidate, player.functions),

@@ -37,15 +37,16 @@ export async function play(delivery: Delivery, job: TrajectoryJob, fence: number
   });
   if (begun.kind === 'used_up') {
     void replica.discard();
+    lease.assertHeld();
     const { status, ...failure } = verdictOf(spentAttempts(begun.history, fence, sha256));
     const ending = { attempts: begun.history.attempts.length };
-    return committed(await settle(player, lease, unfinished(basisOf(delivery, job), ending, status, failure), fence));
+    return committed(await settle(delivery, unfinished(basisOf(delivery, job), ending, status, failure), fence));
   }
 
   const { attempt } = begun.attempt;
   player.emit('started', address, attempt, { replica: replica.id, deliveries: lease.message.deliveries });
   await using played = await playAttempt({
-    ...{ job, address, attempt, replica, body: lease.message.data, held: lease.held, signal: signals.signal },
+    ...{ job, address, attempt, replica, body: lease.message.data, persist: delivery.persist, signal: signals.signal },
     ...{ place: player.place, functions: player.functions, look: player.look, downloads: player.downloads },
     emit: (kind, data) => player.emit(kind, address, attempt, data),
     log: player.log,

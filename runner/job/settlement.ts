@@ -1,17 +1,16 @@
 import type { JobAddress, Result } from '../../schemas/index.ts';
 import { putDeadLetter } from '../bus/dead-letters.ts';
-import type { Lease } from '../bus/lease.ts';
 import { commitOutcome } from '../bus/outcomes.ts';
 import { putResult } from '../storage/result.ts';
-import type { Player } from './player.ts';
+import type { Delivery } from './delivery-context.ts';
 
 /**
  * Commits an outcome and does all that follows: points 5 and 6 of the law of delivery.
  * @returns the outcome that stands: ours, or the one that was first
  */
-export async function settle(player: Player, lease: Lease, result: Result, fence: number): Promise<Result> {
-  lease.assertHeld();
-  const commit = await commitOutcome(player.bus, result, fence, { signal: lease.held });
+export async function settle(delivery: Delivery, result: Result, fence: number): Promise<Result> {
+  const { player, lease, persist } = delivery;
+  const commit = await commitOutcome(player.bus, result, fence, { signal: persist });
   const standing = commit.won ? result : commit.by;
   if (commit.won) {
     const kind = result.status === 'dead' ? 'dead' : result.status === 'cancelled' ? 'cancelled' : 'committed';
@@ -23,39 +22,40 @@ export async function settle(player: Player, lease: Lease, result: Result, fence
       'commit refused: another outcome was first',
     );
   }
-  await afterCommit(player, lease, standing);
+  await afterCommit(delivery, standing);
   return standing;
 }
 
 /** `result.json`, the dead letter of a dead job, the acknowledgement: idempotent, and redone by whoever finds the outcome. */
-export async function afterCommit(player: Player, lease: Lease, standing: Result): Promise<void> {
-  await putResult(player.place.store, standing, { signal: lease.held, patienceMs: Number.POSITIVE_INFINITY });
+export async function afterCommit(delivery: Delivery, standing: Result): Promise<void> {
+  const { store } = delivery.player.place;
+  await putResult(store, standing, { signal: delivery.persist, patienceMs: Number.POSITIVE_INFINITY });
   if (standing.status === 'dead') {
     const { class: failureClass = 'invalid_job', message = 'no reason was recorded' } = standing.failure ?? {};
-    await deadLetter(player, lease, failureClass, message, standing.attempts);
+    await deadLetter(delivery, failureClass, message, standing.attempts);
   }
-  await acknowledge(player, lease);
+  await acknowledge(delivery);
 }
 
 /** Keeps a message that can have no outcome of its own, and takes it off the queue. */
-export async function refuse(player: Player, lease: Lease, failureClass: string, message: string): Promise<void> {
-  await deadLetter(player, lease, failureClass, message, 0);
+export async function refuse(delivery: Delivery, failureClass: string, message: string): Promise<void> {
+  const { player, lease } = delivery;
+  await deadLetter(delivery, failureClass, message, 0);
   player.emit('dead', lease.message.address, null, { class: failureClass, message });
-  await acknowledge(player, lease);
+  await acknowledge(delivery);
 }
 
 async function deadLetter(
-  player: Player,
-  lease: Lease,
+  { player, lease, persist }: Delivery,
   failureClass: string,
   reason: string,
   attempts: number,
 ): Promise<void> {
   const { message } = lease;
-  await putDeadLetter(player.bus, message, { class: failureClass, reason, attempts }, { signal: lease.held });
+  await putDeadLetter(player.bus, message, { class: failureClass, reason, attempts }, { signal: persist });
 }
 
-async function acknowledge(player: Player, lease: Lease): Promise<void> {
+async function acknowledge({ player, lease }: Delivery): Promise<void> {
   const settled = await lease.ack();
   // Not confirmed: the job comes again, its outcome is found, and this is redone.
   if (settled !== 'confirmed') player.log.warn({ ...named(lease.message.address), settled }, 'job not acknowledged');
