@@ -29,12 +29,9 @@ const SETTLE_MS = 200;
 
 /** Ten steps that change the picture, a command before and one after. */
 function benchJob(batch: string, number: number): TrajectoryJobInput {
-  const actions = Array.from({ length: STEPS }, (_, step): object => ({
-    type: 'click',
-    x: 200 + step * 80,
-    y: 150 + step * 40,
-    button: step % 2 === 0 ? 'right' : 'left',
-  }));
+  const actions = Array.from({ length: STEPS }, (_, step) => {
+    return { type: 'click', x: 200 + step * 80, y: 150 + step * 40, button: step % 2 === 0 ? 'right' : 'left' };
+  });
   return {
     schema: 'gymbus.job.v1',
     batch_id: batch,
