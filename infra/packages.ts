@@ -8,6 +8,8 @@ export interface PackageRequirement {
   package: string;
   /** Found on PATH or in the administrators' folders, they say that it is there. */
   tools: readonly string[];
+  /** For a package that brings no tool. */
+  present?: () => Promise<boolean>;
 }
 
 export interface PackageOptions {
@@ -71,7 +73,8 @@ export async function missingPackages(requirements: readonly PackageRequirement[
   const checked = await Promise.all(
     requirements.map(async (requirement) => {
       const found = await Promise.all(requirement.tools.map(findTool));
-      return found.every((tool) => tool !== null) ? null : requirement.package;
+      const there = found.every((tool) => tool !== null) && ((await requirement.present?.()) ?? true);
+      return there ? null : requirement.package;
     }),
   );
   return [...new Set(checked.filter((name) => name !== null))];

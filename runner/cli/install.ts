@@ -1,3 +1,4 @@
+import { execa } from 'execa';
 import { imageRequirements } from '../../images/requirements.ts';
 import { ensurePackages, type PackageRequirement, PackagesMissing } from '../../infra/packages.ts';
 import { ensureTool, ToolMissing, type ToolName } from '../../infra/tools.ts';
@@ -76,5 +77,15 @@ export async function installForTests(cacheDir: string, signal: AbortSignal): Pr
   return { kvm: accelerator === 'kvm' };
 }
 
-/** Foreign clients are Python's; some tests end processes and shape disks. */
-const TEST_PACKAGES: readonly PackageRequirement[] = [{ package: 'python3-venv', tools: ['python3'] }];
+/** Certificates of test servers, and the environment that foreign clients in Python live in. */
+const TEST_PACKAGES: readonly PackageRequirement[] = [
+  { package: 'openssl', tools: ['openssl'] },
+  {
+    package: 'python3-venv',
+    tools: ['python3'],
+    present: async () => {
+      const { failed } = await execa('python3', ['-c', 'import ensurepip, venv'], { reject: false, timeout: 30_000 });
+      return !failed;
+    },
+  },
+];
