@@ -121,6 +121,7 @@ async function buildInto(
     suite: recipe.suite,
     created_at: new Date().toISOString(),
     resolution: recipe.resolution,
+    video_memory_mib: recipe.video_memory_mib,
     memory_mib: recipe.memory_mib,
     vcpus: recipe.vcpus,
     cmdline: recipe.kernel_command_line,

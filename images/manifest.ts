@@ -10,6 +10,8 @@ export const ImageManifest = z.object({
   suite: z.string(),
   created_at: z.iso.datetime(),
   resolution: z.object({ width: z.int(), height: z.int() }),
+  /** The display adapter's memory; with less, the guest falls back to a smaller screen. */
+  video_memory_mib: z.int(),
   memory_mib: z.int(),
   vcpus: z.int(),
   cmdline: z.string(),

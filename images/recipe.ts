@@ -67,6 +67,8 @@ export const Recipe = z.strictObject({
   memory_mib: z.int().min(128),
   vcpus: z.int().positive(),
   resolution: z.strictObject({ width: z.int().positive(), height: z.int().positive() }),
+  /** The screen driver offers only modes that fit twice: 1280x720 needs 8 MiB, and with 4 becomes 800x600. */
+  video_memory_mib: z.int().positive(),
   disk_mib: z.int().min(512),
   kernel_command_line: z.string(),
   readiness: Readiness,

@@ -21,7 +21,7 @@ const packages = [
   'libnss-myhostname tzdata sudo procps psmisc less nano file zip unzip iproute2',
   // the screen
   'xserver-xorg-core xserver-xorg-input-evdev x11-xserver-utils x11-utils x11-xkb-utils xkb-data xdotool wmctrl xclip',
-  'openbox tint2 jgmenu adwaita-icon-theme librsvg2-common fonts-dejavu-core fonts-droid-fallback',
+  'openbox tint2 jgmenu gtk2-engines adwaita-icon-theme librsvg2-common fonts-dejavu-core fonts-droid-fallback',
   // what one works with
   'pcmanfm mousepad lxterminal shared-mime-info desktop-file-utils xdg-user-dirs xdg-utils',
   'python3 python3-xlib python3-pil python3-tk',
@@ -61,6 +61,10 @@ export const debianDesktop: Recipe = Recipe.parse({
     '/usr/lib/x86_64-linux-gnu/libLLVM-*',
     '/usr/lib/x86_64-linux-gnu/libz3.so*',
     '/usr/lib/gcc/*',
+    // The editor reads every language it could colour before it shows its window: two seconds under emulation.
+    '/usr/share/gtksourceview-4/language-specs/*.lang',
+    '/usr/share/gtksourceview-4/styles/*',
+    '/usr/lib/x86_64-linux-gnu/mousepad/plugins/*',
   ],
   include_paths: [
     ...[
@@ -74,6 +78,10 @@ export const debianDesktop: Recipe = Recipe.parse({
     '/lib/modules/*/kernel/arch/x86/crypto/crc32c-intel.ko',
     `${drivers}/hid/hid.ko`,
     '/usr/share/doc/*/copyright',
+    ...['def', 'python', 'sh', 'html', 'xml', 'css', 'javascript', 'json', 'markdown', 'ini', 'c'].map(
+      (name) => `/usr/share/gtksourceview-4/language-specs/${name}.lang`,
+    ),
+    '/usr/share/gtksourceview-4/styles/classic.xml',
     '/usr/share/locale/locale.alias',
   ],
   initrd_modules: ['virtio_pci', 'virtio_blk', 'ext4'],
@@ -117,6 +125,7 @@ export const debianDesktop: Recipe = Recipe.parse({
   memory_mib: 1024,
   vcpus: 1,
   resolution: { width: 1280, height: 720 },
+  video_memory_mib: 8,
   disk_mib: 3072,
   kernel_command_line: [
     'root=/dev/vda rw console=ttyS0 quiet loglevel=3 systemd.show_status=0 fsck.mode=skip net.ifnames=0',
