@@ -8,6 +8,8 @@ export type Fault =
   | { kind: 'status'; status: number; code: string }
   /** Forwarded after a while. */
   | { kind: 'delay'; ms: number }
+  /** Forwarded when the promise resolves, if ever. */
+  | { kind: 'hold'; until: Promise<unknown> }
   /** The connection breaks when so many bytes of the body have been forwarded. */
   | { kind: 'cut_request'; afterBytes: number }
   /** The server does what it is asked, and its answer is lost. */
@@ -81,6 +83,8 @@ async function serve(
     return;
   }
   if (fault?.kind === 'delay') await sleep(fault.ms);
+  if (fault?.kind === 'hold') await fault.until;
+  if (outgoing.destroyed) return;
   const upstream = request({
     host: '127.0.0.1',
     port,
