@@ -38,9 +38,12 @@ export async function readImage(directory: string): Promise<Image | null> {
   }
   const parsed = ImageManifest.safeParse(parseJson(text, directory));
   if (!parsed.success) {
-    throw new Error(`${directory}/image.json is not an image manifest; remove the directory and build again`, {
-      cause: parsed.error,
-    });
+    throw new ManifestUnreadable(
+      `${directory}/image.json is no image manifest of this version; remove the directory and build again`,
+      {
+        cause: parsed.error,
+      },
+    );
   }
   const manifest = parsed.data;
   return {
@@ -54,12 +57,12 @@ export async function readImage(directory: string): Promise<Image | null> {
   };
 }
 
-/** Every finished image, newest first. */
+/** Every finished image that this version can read, newest first; what another version built is passed over. */
 export async function listImages(cacheDir: string): Promise<Image[]> {
   const found: Image[] = [];
   for (const name of await visibleDirectories(imagesDirectory(cacheDir))) {
     for (const digest of await visibleDirectories(join(imagesDirectory(cacheDir), name))) {
-      const image = await readImage(join(imagesDirectory(cacheDir), name, digest));
+      const image = await readImage(join(imagesDirectory(cacheDir), name, digest)).catch(ifOfAnotherVersion);
       if (image) found.push(image);
     }
   }
@@ -95,6 +98,16 @@ async function visibleDirectories(parent: string): Promise<string[]> {
     throw error;
   }
   return entries.filter((entry) => entry.isDirectory() && !entry.name.startsWith('.')).map((entry) => entry.name);
+}
+
+/** An image is there, and its manifest is not of this version. */
+class ManifestUnreadable extends Error {
+  override readonly name = 'ManifestUnreadable';
+}
+
+function ifOfAnotherVersion(error: unknown): null {
+  if (error instanceof ManifestUnreadable) return null;
+  throw error;
 }
 
 const isAbsent = (error: unknown): boolean => {
