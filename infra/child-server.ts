@@ -20,7 +20,7 @@ export interface ServerSettings {
 }
 
 /** A server did not start, or ended while it was needed. The message has the end of its log. */
-class ServerFailed extends Error {
+export class ServerFailed extends Error {
   override readonly name = 'ServerFailed';
 }
 

@@ -180,6 +180,8 @@ async function startBoth(...starting: Promise<ChildServer>[]): Promise<[ChildSer
 
 async function makeBucket(s3: StackAddress['s3']): Promise<void> {
   const { accessKeyId, secretAccessKey } = s3;
+  // The SDK is pinned: that its later versions want a later Node is nothing for a terminal.
+  process.env.AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED ??= 'true';
   const client = new S3Client({
     endpoint: s3.endpoint,
     region: s3.region,

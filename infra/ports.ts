@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer } from 'node:net';
 
 /** A port that was asked for is taken; the message names it and the remedy. */
-class PortTaken extends Error {
+export class PortTaken extends Error {
   override readonly name = 'PortTaken';
 }
 

@@ -1,21 +1,24 @@
-import { Command } from 'commander';
-import { CliError } from './cli/error.ts';
-import { commands } from './cli/index.ts';
-import { VERSION } from './cli/version.ts';
+import { CommanderError } from 'commander';
+import { EXIT } from './cli/error.ts';
+import { asCliError } from './cli/explain.ts';
+import { gymbusCommand } from './cli/program.ts';
 
-const program = new Command('gymbus')
-  .description(
-    'Computer-use-agent episodes at scale: jobs on NATS JetStream, warm desktop virtual machines, trajectories in S3',
-  )
-  .version(VERSION)
-  .showHelpAfterError('(gymbus --help lists the commands)')
-  .configureHelp({ sortSubcommands: false, showGlobalOptions: true });
-for (const command of commands) program.addCommand(command);
+// Who reads our output may have read enough: `gymbus results BATCH | head`.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EPIPE') throw error;
+  process.exit(EXIT.ok);
+});
 
 try {
-  await program.parseAsync();
+  await gymbusCommand().parseAsync();
 } catch (error) {
-  if (!(error instanceof CliError)) throw error;
-  console.error(`gymbus: ${error.message}`);
-  process.exitCode = error.exitCode;
+  if (error instanceof CommanderError) {
+    // Help and version were printed, or what is wrong with the call.
+    process.exitCode = error.exitCode === 0 ? EXIT.ok : EXIT.usage;
+  } else {
+    const explained = asCliError(error);
+    if (explained === null) throw error;
+    console.error(`gymbus: ${explained.message}`);
+    process.exitCode = explained.exitCode;
+  }
 }

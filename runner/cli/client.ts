@@ -29,7 +29,7 @@ export async function clientConfig(): Promise<Config> {
   return configOf(stack === null ? process.env : { ...process.env, ...stackEnvironment(stack) });
 }
 
-/** Opens the bus for one command. @throws CliError when no server answers or it refuses us */
+/** Opens the bus for one command. @throws BusUnreachable, BusRefused, or a CliError that says more of where it was looked for */
 export async function openClientBus(config: Config): Promise<Bus> {
   try {
     return await openBus({
@@ -39,14 +39,16 @@ export async function openClientBus(config: Config): Promise<Bus> {
       patienceMs: PATIENCE_MS,
     });
   } catch (error) {
-    if (error instanceof BusRefused || error instanceof BusUnreachable) {
-      throw new CliError(`${error.message}; \`npx gymbus up\` starts a local stack`, EXIT.no, { cause: error });
-    }
-    throw error;
+    if (!(error instanceof BusRefused || error instanceof BusUnreachable) || process.env.NATS_URL) throw error;
+    throw new CliError(
+      `${error.message}\nNATS_URL is not set, and no local stack runs on GYMBUS_DATA=${config.dataDir}; \`npx gymbus up\` starts one`,
+      EXIT.no,
+      { cause: error },
+    );
   }
 }
 
 /** The bucket, with the credentials of the environment or of the local stack. */
 export function openClientStore(config: Config): ObjectStore {
-  return new ObjectStore(config.s3);
+  return new ObjectStore({ ...config.s3, patienceMs: PATIENCE_MS });
 }

@@ -9,6 +9,7 @@ import { CliError } from './error.ts';
 import { Interrupt } from './interrupt.ts';
 import { type LocalGym, startLocalGym } from './local.ts';
 import { watchNpm } from './parent-watch.ts';
+import { progressView } from './progress.ts';
 import { resultsTable } from './results.ts';
 import { findLocalStack } from './stack.ts';
 import { publishWithProgress } from './submit.ts';
@@ -39,9 +40,10 @@ async function playDemo(bus: Bus, batch: string, signal: AbortSignal): Promise<R
       address: { image: job.image, batch, job: job.job_id },
       data: Buffer.from(JSON.stringify(job)),
     })),
+    signal,
   );
   if (counts.problems.length > 0) throw new CliError(`not published:\n  ${counts.problems.join('\n  ')}`);
-  await watchBatch(bus, batch, { expected: jobs.length, signal });
+  await watchBatch(bus, batch, progressView(batch), { expected: jobs.length, signal });
   const results: Result[] = [];
   for await (const result of batchResults(bus, batch)) results.push(result);
   return results;
@@ -50,7 +52,7 @@ async function playDemo(bus: Bus, batch: string, signal: AbortSignal): Promise<R
 async function tell(batch: string, results: readonly Result[], gym: LocalGym | null): Promise<void> {
   const byJob = new Map(results.map((result) => [result.job_id, result]));
   const inOrder = DEMO_JOBS.flatMap(({ job }) => byJob.get(job.job_id) ?? []);
-  console.log(`\n${resultsTable(inOrder)}\n`);
+  console.log(`\n${resultsTable(inOrder, process.stdout.columns)}\n`);
   const wrong = DEMO_JOBS.flatMap((demo) => {
     const result = byJob.get(demo.job.job_id);
     const difference = result ? unexpected(demo, result) : 'has no outcome';

@@ -1,9 +1,12 @@
 import path from 'node:path';
 import { Command } from 'commander';
-import { downloadAttempt, listAttempts } from '../storage/reader.ts';
+import { objectKeys } from '../../schemas/index.ts';
+import { type AttemptInfo, downloadAttempt, listAttempts } from '../storage/reader.ts';
+import type { ObjectStore } from '../storage/s3.ts';
 import { parseJobAddress } from './address.ts';
 import { clientConfig, openClientStore } from './client.ts';
 import { CliError } from './error.ts';
+import { Interrupt } from './interrupt.ts';
 import { progressView } from './progress.ts';
 
 export const getCommand = new Command('get')
@@ -17,19 +20,18 @@ export const getCommand = new Command('get')
   )
   .action(async (address: { batch: string; job: string }, dir: string | undefined, options: { attempt?: string }) => {
     const { batch, job } = address;
+    using interrupt = new Interrupt();
+    const { signal } = interrupt;
     using store = openClientStore(await clientConfig());
-    const attempts = await listAttempts(store, batch, job);
-    const chosen = options.attempt
-      ? attempts.find(({ attempt }) => attempt === options.attempt)
-      : (attempts.findLast(({ finished }) => finished) ?? attempts.at(-1));
-    if (!chosen) {
-      const there = attempts.length > 0 ? `; there are ${attempts.map(({ attempt }) => attempt).join(', ')}` : '';
-      throw new CliError(`${store.url('')} has no attempt ${options.attempt ?? ''} of ${batch}/${job}${there}`);
-    }
+    const attempts = await listAttempts(store, batch, job, { signal });
+    const chosen = chooseAttempt(attempts, options.attempt);
+    if (!chosen) throw new CliError(notThere(store, address, attempts, options.attempt));
     const directory = path.resolve(dir ?? path.join(batch, job));
     const view = progressView(`${batch}/${job}`);
+    view.report({ phase: 'downloading', fraction: 0, message: `downloading attempt ${chosen.attempt}` });
     try {
       const report = await downloadAttempt(store, chosen.prefix, directory, {
+        signal,
         onProgress: ({ bytes, bytesTotal, files, filesTotal }) =>
           view.report({
             phase: 'downloading',
@@ -46,3 +48,22 @@ export const getCommand = new Command('get')
       view.stop();
     }
   });
+
+/** The one asked for, else the last that is finished, else the last. */
+function chooseAttempt(attempts: readonly AttemptInfo[], asked: string | undefined): AttemptInfo | undefined {
+  if (asked !== undefined) return attempts.find(({ attempt }) => attempt === asked);
+  return attempts.findLast(({ finished }) => finished) ?? attempts.at(-1);
+}
+
+function notThere(
+  store: ObjectStore,
+  { batch, job }: { batch: string; job: string },
+  attempts: readonly AttemptInfo[],
+  asked: string | undefined,
+): string {
+  const place = store.url(objectKeys.job(batch, job));
+  if (attempts.length === 0) {
+    return `there is no trajectory at ${place}; gymbus watch ${batch} shows what waits, gymbus results ${batch} what is done`;
+  }
+  return `there is no attempt ${asked} at ${place}; there are ${attempts.map(({ attempt }) => attempt).join(', ')}`;
+}

@@ -1,10 +1,9 @@
 import { execa } from 'execa';
 import { imageRequirements } from '../../images/requirements.ts';
-import { ensurePackages, type PackageRequirement, PackagesMissing } from '../../infra/packages.ts';
-import { ensureTool, ToolMissing, type ToolName } from '../../infra/tools.ts';
+import { ensurePackages, type PackageRequirement } from '../../infra/packages.ts';
+import { ensureTool, type ToolName } from '../../infra/tools.ts';
 import { chooseAccelerator } from '../qemu/accelerator.ts';
 import { findQemu } from '../qemu/binary.ts';
-import { CliError } from './error.ts';
 import { buildImages } from './images.ts';
 import { progressView } from './progress.ts';
 
@@ -25,17 +24,15 @@ const IMAGES: readonly PackageRequirement[] = imageRequirements.map(({ tool, apt
 /** What a runner's host and an image's build need. */
 export const HOST_PACKAGES: readonly PackageRequirement[] = [...ENGINE, ...IMAGES];
 
-/** Debian packages for engine and image builder, installed where missing; says what it does. @throws CliError */
+/** Debian packages for engine and image builder, installed where missing; says what it does. @throws PackagesMissing */
 export async function ensureHostPackages(signal: AbortSignal, more: readonly PackageRequirement[] = []): Promise<void> {
-  await explained(() =>
-    ensurePackages([...HOST_PACKAGES, ...more], {
-      signal,
-      onProgress: (message) => console.error(`packages: ${message}`),
-    }),
-  );
+  await ensurePackages([...HOST_PACKAGES, ...more], {
+    signal,
+    onProgress: (message) => console.error(`packages: ${message}`),
+  });
 }
 
-/** Servers and tools of the local stack, built where missing. @returns their paths @throws CliError */
+/** Servers and tools of the local stack, built where missing. @returns their paths @throws ToolMissing */
 export async function ensureTools(
   names: readonly ToolName[],
   cacheDir: string,
@@ -46,23 +43,12 @@ export async function ensureTools(
     const view = progressView(`tool ${name}`);
     try {
       const onProgress = (message: string): void => view.report({ phase: message, fraction: null, message: '' });
-      paths.push(await explained(() => ensureTool(name, { cacheDir, signal, onProgress })));
+      paths.push(await ensureTool(name, { cacheDir, signal, onProgress }));
     } finally {
       view.stop();
     }
   }
   return paths;
-}
-
-async function explained<T>(work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof PackagesMissing || error instanceof ToolMissing) {
-      throw new CliError(error.message, undefined, { cause: error });
-    }
-    throw error;
-  }
 }
 
 /** Everything the tests need. @returns whether guests run under KVM here */

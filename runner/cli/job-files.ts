@@ -19,11 +19,13 @@ export async function readJobLines(file: string): Promise<JobToPublish[]> {
   const content = file === '-' ? await text(process.stdin) : await readText(file);
   const jobs: JobToPublish[] = [];
   const problems: string[] = [];
+  const places = new Map<string, string>();
   for (const [index, line] of content.split('\n').entries()) {
     if (line.trim() === '') continue;
+    const place = `${file}:${index + 1}`;
     const checked = checkedJob(Buffer.from(line));
-    if (Array.isArray(checked)) problems.push(...checked.map((problem) => `${file}:${index + 1}: ${problem}`));
-    else jobs.push(checked);
+    if (Array.isArray(checked)) problems.push(...checked.map((problem) => `${place}: ${problem}`));
+    else problems.push(...addOnce(jobs, checked, place, places));
   }
   refuseProblems(problems, 'nothing was published');
   if (jobs.length === 0)
@@ -41,6 +43,7 @@ export async function readOsworldTasks(
 ): Promise<JobToPublish[]> {
   const jobs: JobToPublish[] = [];
   const problems: string[] = [];
+  const places = new Map<string, string>();
   for (const file of files) {
     try {
       const job = osworldTaskToJob(JSON.parse(await readText(file)), {
@@ -51,7 +54,7 @@ export async function readOsworldTasks(
       });
       const checked = checkedJob(Buffer.from(JSON.stringify(job)));
       if (Array.isArray(checked)) problems.push(...checked.map((problem) => `${file}: ${problem}`));
-      else jobs.push(checked);
+      else problems.push(...addOnce(jobs, checked, file, places));
     } catch (error) {
       if (!(error instanceof OsworldTaskError || error instanceof SyntaxError)) throw error;
       problems.push(`${file}: ${error.message}`);
@@ -68,6 +71,17 @@ function checkedJob(data: Buffer): JobToPublish | string[] {
   const { image, batch_id, job_id } = parsed.job;
   const problems = checkJob(parsed.job);
   return problems.length > 0 ? problems : { address: { image, batch: batch_id, job: job_id }, data };
+}
+
+/** The bus would keep the first of two with the same identity and drop the other. @returns what is wrong with it */
+function addOnce(jobs: JobToPublish[], job: JobToPublish, place: string, places: Map<string, string>): string[] {
+  const identity = `${job.address.batch}/${job.address.job}`;
+  const first = places.get(identity);
+  if (first !== undefined)
+    return [`${place}: ${identity} is at ${first} already; give each job of a batch its own job_id`];
+  places.set(identity, place);
+  jobs.push(job);
+  return [];
 }
 
 function refuseProblems(problems: readonly string[], consequence: string): void {

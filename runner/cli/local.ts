@@ -7,7 +7,6 @@ import type { Config } from '../host/config.ts';
 import { createLog, type Logger } from '../host/log.ts';
 import type { Runner } from '../host/runner.ts';
 import { configOf } from './client.ts';
-import { CliError } from './error.ts';
 import { buildImages } from './images.ts';
 import { ensureHostPackages, ensureTools } from './install.ts';
 import type { Interrupt } from './interrupt.ts';
@@ -23,9 +22,6 @@ export interface LocalGym extends AsyncDisposable {
   /** Where servers and runner log to. */
   logFile: string;
 }
-
-/** Errors of the stack's start that say by themselves what to do. */
-const EXPLAINED = new Set(['PortTaken', 'LockHeld', 'ServerFailed', 'ToolMissing']);
 
 /**
  * Brings up everything on this machine: installs and builds what is missing, with the progress shown, starts the servers,
@@ -66,8 +62,6 @@ async function startStack(config: Config, log: Logger, signal: AbortSignal): Pro
     });
   } catch (error) {
     signal.throwIfAborted();
-    if (error instanceof Error && EXPLAINED.has(error.name))
-      throw new CliError(error.message, undefined, { cause: error });
     throw error;
   }
 }

@@ -1,58 +1,66 @@
 import { MultiBar, Presets, type SingleBar } from 'cli-progress';
 
 /** One step of long work: `fraction` is 0 to 1, or null where it is not known. */
-export interface Progress {
+interface Progress {
+  /** A plain log has one line each time this changes. */
   phase: string;
   fraction: number | null;
+  /** What a person reads; the phase where it is empty. */
   message: string;
 }
 
-/** Shows long work: a bar on a terminal, else one plain line whenever the phase changes. On standard error. */
+/** Shows long work: a bar on a terminal, else one plain line whenever the phase changes. */
 export interface ProgressView {
   report(progress: Progress): void;
   /** Leaves the last state standing. Idempotent. */
   stop(): void;
 }
 
-/** @param title what is being done, e.g. `image debian-desktop` */
+/**
+ * @param title what is being done, e.g. `image debian-desktop`
+ * @param stream standard error, for standard output belongs to what a command prints
+ */
 export function progressView(title: string, stream: NodeJS.WriteStream = process.stderr): ProgressView {
   return stream.isTTY ? terminalView(title, stream) : plainView(title, stream);
 }
 
 function plainView(title: string, stream: NodeJS.WriteStream): ProgressView {
-  let last = '';
+  let last: string | undefined;
   return {
     report({ phase, message }) {
-      const line = `${title}: ${phase}${message && message !== phase ? ` - ${message}` : ''}`;
-      if (phase !== last) stream.write(`${line}\n`);
+      if (phase !== last) stream.write(`${title}: ${message || phase}\n`);
       last = phase;
     },
     stop() {},
   };
 }
 
+/** Columns of a bar: what is left of a narrow terminal belongs to the words. */
+const BAR_COLUMNS = 24;
+
 function terminalView(title: string, stream: NodeJS.WriteStream): ProgressView {
-  const bars = new MultiBar(
-    {
-      stream,
-      format: '{title} [{bar}] {percentage}% | {message}',
-      hideCursor: true,
-      clearOnComplete: false,
-      linewrap: false,
-    },
-    Presets.shades_classic,
-  );
-  let bar: SingleBar | undefined;
+  // Made with the first report: one that never reports leaves no line behind.
+  let open: { bars: MultiBar; bar: SingleBar } | undefined;
   return {
     report({ phase, fraction, message }) {
-      const payload = { title, message: message && message !== phase ? `${phase}: ${message}` : phase };
-      bar ??= bars.create(1_000, 0, payload);
+      const payload = { title, message: message || phase };
+      open ??= openBar(stream, payload);
       // An unknown fraction leaves the bar where it is: it never goes back.
-      if (fraction === null) bar.update(payload);
-      else bar.update(Math.round(fraction * 1_000), payload);
+      if (fraction === null) open.bar.update(payload);
+      else open.bar.update(Math.round(fraction * 1_000), payload);
     },
     stop() {
-      bars.stop();
+      open?.bars.stop();
+      open = undefined;
     },
   };
+}
+
+function openBar(stream: NodeJS.WriteStream, payload: { title: string; message: string }) {
+  const format = '{title} [{bar}] {percentage}%  {message}';
+  const bars = new MultiBar(
+    { stream, format, barsize: BAR_COLUMNS, hideCursor: true, clearOnComplete: false, linewrap: false },
+    Presets.shades_classic,
+  );
+  return { bars, bar: bars.create(1_000, 0, payload) };
 }

@@ -4,6 +4,7 @@ import { createLog } from '../host/log.ts';
 import { configOf } from './client.ts';
 import { imagesFor } from './images.ts';
 import { Interrupt } from './interrupt.ts';
+import { watchNpm } from './parent-watch.ts';
 import { startRunnerForCli, untilStopped } from './run-until-stopped.ts';
 import { VERSIONS } from './version.ts';
 
@@ -20,6 +21,7 @@ export const runCommand = new Command('run')
     const log = createLog(config.log);
     const images = await imagesFor(config);
     using interrupt = new Interrupt();
+    using _npm = await watchNpm(() => interrupt.stop('the npm that started this is gone'));
     const runner = await startRunnerForCli(
       { config, images, log, versions: VERSIONS, createBucket: options.createBucket ?? false },
       interrupt,

@@ -6,8 +6,12 @@ import { type JobToPublish, type Published, publishJobs } from '../bus/publisher
 import { parseBatch } from './address.ts';
 import { clientConfig, openClientBus } from './client.ts';
 import { CliError, EXIT } from './error.ts';
+import { Interrupt } from './interrupt.ts';
 import { readJobLines, readOsworldTasks } from './job-files.ts';
 import { progressView } from './progress.ts';
+
+const MOST_BATCHES_SHOWN = 5;
+const MOST_PROBLEMS_SHOWN = 20;
 
 interface SubmitOptions {
   osworld?: string[];
@@ -30,17 +34,17 @@ export const submitCommand = new Command('submit')
     '\nEvery job is checked before the first is published. Safe to repeat: a job is in the queue once.\nExits 0 when every job is queued, was, or is done; 1 when the bus refused one; 2 when a job is wrong.',
   )
   .action(async (file: string | undefined, options: SubmitOptions) => {
+    using interrupt = new Interrupt();
     const jobs = await readJobs(file, options);
     await using bus = await openClientBus(await clientConfig());
     await ensureStreams(bus);
-    const counts = await publishWithProgress(bus, jobs);
+    const counts = await publishWithProgress(bus, jobs, interrupt.signal);
+    console.log(publishSummary(counts));
     const batches = [...new Set(jobs.map(({ address }) => address.batch))];
-    console.log(
-      `${counts.queued} queued, ${counts.already_queued} were in the queue, ${counts.already_done} done before, ${counts.problems.length} refused`,
-    );
-    for (const batch of batches.slice(0, 5)) console.log(`gymbus watch ${batch}`);
-    if (counts.problems.length > 0)
-      throw new CliError(`not published:\n  ${counts.problems.slice(0, 20).join('\n  ')}`);
+    for (const batch of batches.slice(0, MOST_BATCHES_SHOWN)) console.error(`to follow it: gymbus watch ${batch}`);
+    if (counts.problems.length > 0) {
+      throw new CliError(`not published:\n  ${counts.problems.slice(0, MOST_PROBLEMS_SHOWN).join('\n  ')}`);
+    }
   });
 
 async function readJobs(file: string | undefined, options: SubmitOptions): Promise<JobToPublish[]> {
@@ -66,13 +70,28 @@ export interface PublishCounts {
   problems: string[];
 }
 
+/** In one line; what did not happen is left out. */
+function publishSummary(counts: PublishCounts): string {
+  const parts = [
+    `${counts.queued} queued`,
+    ...(counts.already_queued > 0 ? [`${counts.already_queued} were in the queue`] : []),
+    ...(counts.already_done > 0 ? [`${counts.already_done} done before`] : []),
+    ...(counts.problems.length > 0 ? [`${counts.problems.length} refused`] : []),
+  ];
+  return parts.join(', ');
+}
+
 /** Publishes jobs, showing how far it is. */
-export async function publishWithProgress(bus: Bus, jobs: readonly JobToPublish[]): Promise<PublishCounts> {
+export async function publishWithProgress(
+  bus: Bus,
+  jobs: readonly JobToPublish[],
+  signal: AbortSignal,
+): Promise<PublishCounts> {
   const counts: PublishCounts = { queued: 0, already_queued: 0, already_done: 0, problems: [] };
   const view = progressView('publish');
   let told = 0;
   try {
-    for await (const { job, published } of publishJobs(bus, jobs)) {
+    for await (const { job, published } of publishJobs(bus, jobs, { signal })) {
       count(counts, job, published);
       told += 1;
       if (told % 100 === 0 || told === jobs.length) {

@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import { CliError } from './error.ts';
 import { Interrupt } from './interrupt.ts';
-import { startLocalGym } from './local.ts';
+import { type LocalGym, startLocalGym } from './local.ts';
 import { watchNpm } from './parent-watch.ts';
 import { untilStopped } from './run-until-stopped.ts';
 
@@ -13,22 +13,35 @@ export const upCommand = new Command('up')
     using _npm = await watchNpm(() => interrupt.stop('the npm that started this is gone'));
     await using gym = await startLocalGym(interrupt);
     gym.stack.failed.addEventListener('abort', () => interrupt.stop(`${gym.stack.failed.reason}`), { once: true });
-    const { natsUrl, s3 } = gym.stack;
-    console.log(`NATS       ${natsUrl}
-S3         ${s3.endpoint}  bucket ${s3.bucket}  region ${s3.region}
-access key ${s3.accessKeyId}
-secret key ${s3.secretAccessKey}
-log        ${gym.logFile}
-runner     ${gym.config.runnerId}, at most ${gym.runner.status().capacity.acting} replicas act (${gym.runner.status().capacity.bound})
-
-Try, in another shell:
-  npx gymbus submit jobs.jsonl
-  eval "$(npx gymbus env)"; nats stream subjects GYMBUS_JOBS
-  eval "$(npx gymbus env)"; aws s3 ls --recursive "s3://$GYMBUS_BUCKET/"
-
-Ctrl-C stops it; the data stays in ${gym.config.dataDir}.`);
-    await untilStopped(gym.runner, interrupt);
+    console.log(banner(gym));
+    await untilStopped(gym.runner, interrupt, (jobs) => {
+      const seconds = Math.round(gym.config.drainMs / 1_000);
+      console.error(
+        `\nstopping: ${jobs === 1 ? '1 job has' : `${jobs} jobs have`} ${seconds} s to end, then go back to the queue; Ctrl-C again gives them back now`,
+      );
+    });
     const { reason } = interrupt.signal;
     // A Ctrl-C is how this ends; anything else is told by the exit code.
     if (reason instanceof CliError && reason.message !== 'interrupted') throw reason;
   });
+
+function banner({ config, stack, runner, logFile }: LocalGym): string {
+  const { natsUrl, s3 } = stack;
+  const { capacity, accelerator, images } = runner.status();
+  // A shell that knows nothing of this one's setting would look for the stack elsewhere.
+  const elsewhere = process.env.GYMBUS_DATA ? `  export GYMBUS_DATA=${config.dataDir}\n` : '';
+  return `NATS        ${natsUrl}
+S3          ${s3.endpoint}  bucket ${s3.bucket}  region ${s3.region}
+access key  ${s3.accessKeyId}
+secret key  ${s3.secretAccessKey}
+runner      ${config.runnerId}: ${images.map(({ name }) => name).join(', ')} (${accelerator}); at most ${capacity.acting} act at once (${capacity.bound})
+health      http://127.0.0.1:${runner.healthPort}/healthz
+log         ${logFile}
+
+Try, in another shell:
+${elsewhere}  npx gymbus demo
+  eval "$(npx gymbus env)" && nats sub 'gymbus.events.>'
+  eval "$(npx gymbus env)" && aws s3 ls --recursive "s3://$GYMBUS_BUCKET/"
+
+Ctrl-C stops it; the data stays in ${config.dataDir}.`;
+}
