@@ -50,7 +50,10 @@ const Environment = z.object({
   GYMBUS_READY: optionalCount.describe('Ready replicas kept warm; by default as many as may act'),
   GYMBUS_ACCEL: z.enum(['auto', 'kvm', 'tcg']).default('auto').describe('auto boots a tiny guest to find out'),
   GYMBUS_SETTLE_MS: number.min(0).default(200).describe('Least time between an action and its picture'),
-  GYMBUS_SETTLE_MAX_MS: number.min(0).default(2_000).describe('Most time the picture may take to stand still'),
+  GYMBUS_SETTLE_MAX_MS: number
+    .min(0)
+    .default(10_000)
+    .describe('Most time the desktop may take until its processor sleeps and its picture stands still'),
   GYMBUS_DRAIN_S: number
     .min(0)
     .default(20)

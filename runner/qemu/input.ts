@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import type { ScreenSize } from '../../functions/guest.ts';
 import type { Button, InputAction } from '../../schemas/index.ts';
 import { ActionRejected, MaybeDelivered } from './errors.ts';
@@ -68,6 +69,8 @@ export class InputDevices {
   async #run(step: Step, signal: AbortSignal): Promise<void> {
     if (step.kind === 'text') return this.#port.typeText(step.text, signal);
     if (step.kind === 'sideways') return this.#port.scrollSideways(step.notches, signal);
+    // Each report on its way listens to it: a whole batch of them is no leak.
+    setMaxListeners(2 * REPORTS_PER_BARRIER, signal);
     for (let at = 0; at < step.reports.length; at += REPORTS_PER_BARRIER) {
       const batch = step.reports.slice(at, at + REPORTS_PER_BARRIER);
       await Promise.all(batch.map((events) => this.#port.send(events, signal)));

@@ -8,6 +8,7 @@ import { HelperClient } from './helper.ts';
 import { InputDevices } from './input.ts';
 import { machineInput } from './machine-input.ts';
 import { describeExit, QemuProcess } from './process.ts';
+import { Processors } from './processors.ts';
 import { QmpClient, type QmpEvent } from './qmp.ts';
 import { Screen } from './screen.ts';
 
@@ -33,6 +34,7 @@ export class Machine {
   readonly qmp: QmpClient;
   readonly helper: HelperClient;
   readonly screen: Screen;
+  readonly processors: Processors;
   readonly input: InputDevices;
   readonly size: ScreenSize;
   readonly #process: QemuProcess;
@@ -47,6 +49,7 @@ export class Machine {
     this.qmp = new QmpClient(process.qmp);
     this.helper = new HelperClient(process.helper);
     this.screen = new Screen(this.qmp, settings.runFolder);
+    this.processors = new Processors(this.qmp, process.pid);
     this.input = new InputDevices(machineInput(this.qmp, this.helper), this.size);
     this.qmp.on('event', (event) => {
       const cause = endingEvent(event);

@@ -1,0 +1,137 @@
+import { describe, expect, it } from 'vitest';
+import type { Picture } from '../../runner/qemu/picture.ts';
+import type { Load } from '../../runner/qemu/processors.ts';
+import { judge, type Settling, settle } from '../../runner/replica/settle.ts';
+
+const never = new AbortController().signal;
+const width = 4;
+
+/** A desktop that works and changes its picture as told by the time since it was made. */
+class Desktop {
+  pictures = 0;
+  readonly #start = performance.now();
+  readonly #workMs: (atMs: number) => number;
+  readonly #shade: (atMs: number) => number;
+  readonly #accounts: boolean;
+
+  /** @param workMs processor time used until then @param shade of the picture */
+  constructor(workMs: (atMs: number) => number, shade: (atMs: number) => number, accounts = true) {
+    this.#workMs = workMs;
+    this.#shade = shade;
+    this.#accounts = accounts;
+  }
+
+  get settling(): Settling {
+    return {
+      screen: { picture: async () => this.#picture() },
+      processors: { load: async () => this.#load() },
+    } as unknown as Settling;
+  }
+
+  async settle(limits: { minMs: number; maxMs: number }, clock: { x: number; width: number } | null = null) {
+    const regions = clock ? [{ ...clock, y: 0, height: 1 }] : [];
+    const done = await settle(this.settling, regions, limits, never);
+    return { done, tookMs: performance.now() - this.#start };
+  }
+
+  #picture(): Picture {
+    this.pictures += 1;
+    const pixels = Buffer.alloc(width * 3);
+    // Only the last pixel ever changes.
+    pixels.fill(this.#shade(performance.now() - this.#start), (width - 1) * 3);
+    return { width, height: 1, pixels };
+  }
+
+  #load(): Load | null {
+    if (!this.#accounts) return null;
+    const atMs = performance.now() - this.#start;
+    return { busyMs: this.#workMs(atMs), asleep: this.#workMs(atMs + 1) === this.#workMs(atMs) };
+  }
+}
+
+const idle = (): number => 0;
+const plain = (): number => 7;
+
+describe('settling', () => {
+  it('takes no longer than asked for when nothing happens', async () => {
+    const { done, tookMs } = await new Desktop(idle, plain).settle({ minMs: 200, maxMs: 5_000 });
+    expect(done).toBe(true);
+    expect(tookMs).toBeGreaterThanOrEqual(195);
+    expect(tookMs).toBeLessThan(350);
+  });
+
+  it('waits for a program that shows nothing while it starts', async () => {
+    const desktop = new Desktop(
+      (atMs) => Math.min(atMs, 700),
+      (atMs) => (atMs < 690 ? 7 : 9),
+    );
+    const { done, tookMs } = await desktop.settle({ minMs: 200, maxMs: 5_000 });
+    expect(done).toBe(true);
+    expect(tookMs).toBeGreaterThan(790);
+    expect(desktop.pictures).toBeLessThanOrEqual(4);
+  });
+
+  it('waits for a picture that changes with little work', async () => {
+    const { done, tookMs } = await new Desktop(idle, (atMs) => Math.min(100, Math.floor(atMs / 5))).settle({
+      minMs: 0,
+      maxMs: 5_000,
+    });
+    expect(done).toBe(true);
+    expect(tookMs).toBeGreaterThan(600);
+  });
+
+  it('knows by the picture alone where the host gives no account', async () => {
+    const desktop = new Desktop(idle, (atMs) => (atMs < 400 ? Math.floor(atMs / 5) : 7), false);
+    const { done, tookMs } = await desktop.settle({ minMs: 0, maxMs: 5_000 });
+    expect(done).toBe(true);
+    expect(tookMs).toBeGreaterThan(500);
+  });
+
+  it('ends in time with a desktop that never rests, and says so', async () => {
+    const busy = await new Desktop((atMs) => atMs, plain).settle({ minMs: 100, maxMs: 400 });
+    const moving = await new Desktop(idle, (atMs) => Math.floor(atMs / 5) % 200).settle({ minMs: 100, maxMs: 400 });
+    for (const { done, tookMs } of [busy, moving]) {
+      expect(done).toBe(false);
+      expect(tookMs).toBeLessThan(900);
+    }
+  });
+
+  it('does not look at the clock', async () => {
+    const { done } = await new Desktop(idle, (atMs) => Math.floor(atMs / 5) % 200).settle(
+      { minMs: 0, maxMs: 2_000 },
+      { x: width - 1, width: 1 },
+    );
+    expect(done).toBe(true);
+  });
+
+  it('ends with its signal', async () => {
+    const controller = new AbortController();
+    const settling = settle(
+      new Desktop((atMs) => atMs, plain).settling,
+      [],
+      { minMs: 0, maxMs: 60_000 },
+      controller.signal,
+    );
+    setTimeout(() => controller.abort(), 50);
+    await expect(settling).rejects.toThrow(/abort/);
+  });
+});
+
+describe('a stretch of time', () => {
+  const load = (busyMs: number, asleep = true): Load => ({ busyMs, asleep });
+
+  it('is quiet when it was long enough, with little work, and all sleep at its end', () => {
+    expect(judge(load(5), load(12), 100, 100)).toBe('quiet');
+    expect(judge(load(5), load(12), 99, 100)).toBe('unsure');
+  });
+
+  it('is not known while one waits for its turn: the wait is not booked yet', () => {
+    expect(judge(load(5), load(5, false), 100, 100)).toBe('unsure');
+    expect(judge(load(5), load(5, false), 900, 100)).toBe('unsure');
+  });
+
+  it('is busy when more was worked than in a quiet one, however long it was', () => {
+    expect(judge(load(5), load(46), 20, 100)).toBe('busy');
+    expect(judge(load(5), load(46), 900, 100)).toBe('busy');
+  });
+});
