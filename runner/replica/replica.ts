@@ -1,13 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Accelerator, InputAction, ReplicaPhase } from '../../schemas/index.ts';
 import { within } from '../qemu/deadline.ts';
 import { ReplicaLost } from '../qemu/errors.ts';
 import { HelperGuest } from '../qemu/guest.ts';
 import type { Machine } from '../qemu/machine.ts';
 import { restoreState } from '../qemu/migration.ts';
-import { same } from '../qemu/picture.ts';
 import { startClone } from './clone.ts';
 import type { Diagnostics, ImageRef, Replica } from './contract.ts';
 import type { Engine } from './engine.ts';
@@ -15,11 +13,10 @@ import { nowTicks } from './host-processes.ts';
 import { DESKTOP_PASSWORD } from './image-files.ts';
 import { identityHolder, type OwnerRecord, releaseOwnership, takeOwnership } from './ownership.ts';
 import { passGate, setClock } from './restore-gate.ts';
+import { type SettleLimits, settle } from './settle.ts';
 import { FIRST_STATE, PHASE_DEADLINE_MS, type ReplicaEvent, type ReplicaState, transition } from './state.ts';
 import type { Template } from './template.ts';
 
-/** Between two pictures that are compared: long against taking one (5 ms), short against what people notice. */
-const SETTLE_POLL_MS = 60;
 const LAST_PICTURE_DEADLINE_MS = 1_000;
 
 /** Told of each change of phase, after it. */
@@ -161,20 +158,9 @@ export class VirtualReplica implements Replica {
     await this.machine.input.perform(action, AbortSignal.any([signal, this.lost]));
   }
 
-  async settle(limits: { minMs: number; maxMs: number }, signal: AbortSignal): Promise<boolean> {
+  settle(limits: SettleLimits, signal: AbortSignal): Promise<boolean> {
     const either = AbortSignal.any([signal, this.lost]);
-    const start = performance.now();
-    const volatile = this.template.image.manifest.volatile_regions;
-    await sleep(Math.max(0, limits.minMs - SETTLE_POLL_MS), undefined, { signal: either });
-    let before = await this.machine.screen.picture(either);
-    for (;;) {
-      const elapsedMs = performance.now() - start;
-      await sleep(Math.max(SETTLE_POLL_MS, limits.minMs - elapsedMs), undefined, { signal: either });
-      const now = await this.machine.screen.picture(either);
-      if (same(before, now, volatile)) return true;
-      if (performance.now() - start > limits.maxMs) return false;
-      before = now;
-    }
+    return settle(this.machine, this.template.image.manifest.volatile_regions, limits, either);
   }
 
   async diagnostics(): Promise<Diagnostics> {
