@@ -1,0 +1,30 @@
+import { JetStreamApiError } from '@nats-io/jetstream';
+import { describe, expect, it } from 'vitest';
+import { BusRefused } from '../../../runner/bus/connection.ts';
+import { CliError, EXIT } from '../../../runner/cli/error.ts';
+import { asCliError } from '../../../runner/cli/explain.ts';
+import { StorageAway } from '../../../runner/storage/errors.ts';
+
+describe('what a person is told of an error', () => {
+  it('is its message, where that says what to do', () => {
+    expect(asCliError(new BusRefused('too old; upgrade it'))).toMatchObject({
+      message: 'too old; upgrade it',
+      exitCode: EXIT.no,
+    });
+    expect(asCliError(new StorageAway('no answer'))?.message).toContain('AWS_ENDPOINT_URL');
+    const missing = new JetStreamApiError({ code: 404, err_code: 10059, description: 'stream not found' });
+    expect(asCliError(missing)?.message).toContain('gymbus streams ensure');
+  });
+
+  it('is the interruption, where a sleep or a child was cut short by one', () => {
+    const interrupted = new CliError('interrupted', EXIT.interrupted);
+    const cut = Object.assign(new Error('The operation was aborted', { cause: interrupted }), { name: 'AbortError' });
+    expect(asCliError(cut)).toBe(interrupted);
+    expect(asCliError(interrupted)).toBe(interrupted);
+  });
+
+  it('is nothing, where nobody foresaw it: then the stack is shown', () => {
+    expect(asCliError(new TypeError('x is undefined'))).toBeNull();
+    expect(asCliError('a string')).toBeNull();
+  });
+});

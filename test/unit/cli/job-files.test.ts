@@ -1,0 +1,107 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { CliError, EXIT } from '../../../runner/cli/error.ts';
+import { readJobLines, readOsworldTasks } from '../../../runner/cli/job-files.ts';
+import { sampleJob } from '../../support/samples.ts';
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(path.join(os.tmpdir(), 'gymbus-jobs-'));
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+const job = (over: object = {}) => ({
+  ...sampleJob({ policy: { name: 'scripted', params: { actions: [] } } }),
+  ...over,
+});
+
+async function linesFile(...lines: (object | string)[]): Promise<string> {
+  const file = path.join(folder, `${Math.random()}.jsonl`);
+  await writeFile(file, lines.map((line) => (typeof line === 'string' ? line : JSON.stringify(line))).join('\n'));
+  return file;
+}
+
+/** What it is refused with. */
+async function refusal(reading: Promise<unknown>): Promise<string> {
+  const error = await reading.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  );
+  expect(error).toBeInstanceOf(CliError);
+  expect((error as CliError).exitCode).toBe(EXIT.usage);
+  return (error as CliError).message;
+}
+
+describe('job lines', () => {
+  it('go out byte by byte as they are', async () => {
+    const line = `  ${JSON.stringify(job())}  `;
+    const [read] = await readJobLines(await linesFile('', line, ''));
+    expect(read?.address).toEqual({ image: 'debian-desktop', batch: 'night-42', job: 'rename-0007' });
+    expect(Buffer.from(read?.data ?? []).toString()).toBe(line);
+  });
+
+  it('are refused together, each wrong one by file, line, field and value', async () => {
+    const file = await linesFile(
+      job(),
+      '{"schema": ',
+      job({ job_id: 'a.b' }),
+      job({ job_id: 'b', colour: 'red' }),
+      job({ job_id: 'c', policy: { name: 'scriptd' } }),
+      job({ job_id: 'd', schema: 'gymbus.job.v2' }),
+    );
+    const lines = (await refusal(readJobLines(file))).split('\n').map((line) => line.trim());
+    expect(lines[0]).toBe('nothing was published:');
+    expect(lines[1]).toContain(`${file}:2: not UTF-8 JSON`);
+    expect(lines[2]).toMatch(/:3: job_id: must be 1 to 64 characters .*"a\.b"/);
+    expect(lines[3]).toContain(':4: unknown field "colour"');
+    expect(lines[4]).toMatch(/:5: policy\.name: there is no policy "scriptd"; known are random, scripted/);
+    expect(lines[5]).toContain(':6: schema: gymbus.job.v2 is for a later gymbus');
+    expect(lines).toHaveLength(6);
+  });
+
+  it('name a job once: the bus would keep the first and drop the second', async () => {
+    const file = await linesFile(job(), job({ job_id: 'other' }), job({ instruction: 'Another.' }));
+    expect(await refusal(readJobLines(file))).toContain(`${file}:3: night-42/rename-0007 is at ${file}:1 already`);
+  });
+
+  it('are told of up to twenty', async () => {
+    const file = await linesFile(...Array.from({ length: 50 }, () => '{'));
+    const message = await refusal(readJobLines(file));
+    expect(message.split('\n')).toHaveLength(22);
+    expect(message).toContain('and 30 more');
+  });
+
+  it('must be there', async () => {
+    expect(await refusal(readJobLines(await linesFile('', '')))).toContain('holds no job: one JSON object a line');
+    expect(await refusal(readJobLines('/no/such.jsonl'))).toContain('cannot read /no/such.jsonl');
+    expect(await refusal(readJobLines(folder))).toContain('EISDIR');
+  });
+});
+
+describe('OSWorld tasks', () => {
+  const task = { id: 'e0df', instruction: 'Rename it.', config: [], evaluator: { func: 'infeasible' } };
+  const options = { batch: 'night-42', policy: { name: 'scripted', params: { actions: [] } } };
+
+  it('become jobs of the batch, their folder the domain', async () => {
+    const file = path.join(folder, 'task.json');
+    await writeFile(file, JSON.stringify(task));
+    const [read] = await readOsworldTasks([file], options);
+    expect(read?.address).toEqual({ image: 'debian-desktop', batch: 'night-42', job: 'e0df' });
+    const body = JSON.parse(Buffer.from(read?.data ?? []).toString());
+    expect(body.metadata).toMatchObject({ benchmark: 'osworld', task_id: 'e0df', domain: path.basename(folder) });
+  });
+
+  it('are refused by file, and twice the same is', async () => {
+    const [wrong, unknown, good] = ['wrong', 'unknown', 'good'].map((name) => path.join(folder, `${name}.json`));
+    await writeFile(wrong ?? '', '{"id": 1}');
+    await writeFile(unknown ?? '', JSON.stringify({ ...task, evaluator: { func: 'compare_table' } }));
+    await writeFile(good ?? '', JSON.stringify(task));
+    const files = [wrong, unknown, good, good].map(String);
+    const message = await refusal(readOsworldTasks(files, options));
+    expect(message).toContain(`${wrong}: no OSWorld task: id`);
+    expect(message).toMatch(/unknown\.json: evaluator\.(func|result).*/);
+    expect(message).toContain(`${good}: night-42/e0df is at ${good} already`);
+  });
+});
