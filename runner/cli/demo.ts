@@ -60,7 +60,9 @@ async function tell(batch: string, results: readonly Result[], gym: LocalGym | n
   });
   if (gym) {
     console.log(`Pictures and steps lie in ${gym.config.dataDir}/stack/s3/${gym.config.s3.bucket}/batches/${batch}/`);
-    console.log('npx gymbus up keeps stack and runner running; then npx gymbus get BATCH/JOB downloads a trajectory.');
+    console.log('`npx gymbus up` keeps stack and runner running, to publish to and to read from.');
+  } else {
+    console.log(`\`npx gymbus get ${batch}/JOB\` downloads the pictures and steps of a job.`);
   }
   if (wrong.length > 0) {
     throw new CliError(`not as expected:\n  ${wrong.join('\n  ')}${gym ? `\nthe log is ${gym.logFile}` : ''}`);

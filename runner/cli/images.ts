@@ -33,6 +33,7 @@ export async function buildImages(names: readonly string[], cacheDir: string, si
       images.push(
         await buildImage(findRecipe(name), { cacheDir, signal, onProgress: (progress) => view.report(progress) }),
       );
+      view.done();
     } finally {
       view.stop();
     }

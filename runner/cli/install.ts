@@ -40,10 +40,11 @@ export async function ensureTools(
 ): Promise<string[]> {
   const paths: string[] = [];
   for (const name of names) {
-    const view = progressView(`tool ${name}`);
+    const view = progressView('tool');
     try {
-      const onProgress = (message: string): void => view.report({ phase: message, fraction: null, message: '' });
+      const onProgress = (message: string, phase: string): void => view.report({ phase, fraction: null, message });
       paths.push(await ensureTool(name, { cacheDir, signal, onProgress }));
+      view.done();
     } finally {
       view.stop();
     }

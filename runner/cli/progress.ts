@@ -12,6 +12,8 @@ interface Progress {
 /** Shows long work: a bar on a terminal, else one plain line whenever the phase changes. */
 export interface ProgressView {
   report(progress: Progress): void;
+  /** Fills the bar of what was reported; nothing where nothing was. */
+  done(): void;
   /** Leaves the last state standing. Idempotent. */
   stop(): void;
 }
@@ -31,6 +33,7 @@ function plainView(title: string, stream: NodeJS.WriteStream): ProgressView {
       if (phase !== last) stream.write(`${title}: ${message || phase}\n`);
       last = phase;
     },
+    done() {},
     stop() {},
   };
 }
@@ -48,6 +51,9 @@ function terminalView(title: string, stream: NodeJS.WriteStream): ProgressView {
       // An unknown fraction leaves the bar where it is: it never goes back.
       if (fraction === null) open.bar.update(payload);
       else open.bar.update(Math.round(fraction * 1_000), payload);
+    },
+    done() {
+      open?.bar.update(1_000, { title, message: 'done' });
     },
     stop() {
       open?.bars.stop();

@@ -46,14 +46,13 @@ export async function watchBatch(
       const now = await batchProgress(bus, batch);
       const total = Math.max(options.expected ?? 0, now.done + now.running + now.waiting);
       rate.add(now.done);
-      const unserved = now.waiting > 0 ? await unservedImages(bus, now.images) : [];
-      const trouble = unserved.length > 0 ? `; no live runner serves ${unserved.join(', ')}` : '';
-      const counts = `${now.done} done, ${now.running} running, ${now.waiting} waiting${trouble}`;
-      const speed = rate.text();
+      const counts = `${now.done} done, ${now.running} running, ${now.waiting} waiting`;
+      const speed = now.done > 0 ? rate.text() : '';
+      const trouble = now.waiting > 0 ? await troubleOf(bus, now.images) : '';
       view.report({
-        phase: counts,
+        phase: counts + trouble,
         fraction: total === 0 ? 0 : now.done / total,
-        message: speed === '' ? counts : `${counts}, ${speed}`,
+        message: `${counts}${speed && `, ${speed}`}${trouble && `; ${trouble}`}`,
       });
       if (options.once || (now.done >= (options.expected ?? 0) && now.running + now.waiting === 0)) return now;
       await sleep(LOOK_MS, undefined, { signal: options.signal });
@@ -63,8 +62,14 @@ export async function watchBatch(
   }
 }
 
-async function unservedImages(bus: Bus, images: readonly string[]): Promise<string[]> {
+/** Why jobs for these images wait, beyond every replica being busy; empty when some runner takes them. */
+async function troubleOf(bus: Bus, images: readonly string[]): Promise<string> {
   const runners = await readRunners(bus);
-  const served = new Set(runners.flatMap((runner) => runner.images.map(({ name }) => name)));
-  return images.filter((image) => !served.has(image));
+  const troubles = images.flatMap((image) => {
+    const serving = runners.filter((runner) => runner.images.some(({ name }) => name === image));
+    if (serving.some(({ state }) => state === 'running')) return [];
+    const [one] = serving;
+    return one ? [`runner ${one.runner} is ${one.state}: ${one.reason}`] : [`no live runner serves ${image}`];
+  });
+  return [...new Set(troubles)].join(', ');
 }

@@ -97,6 +97,7 @@ async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner
     runner: config.runnerId,
     version: settings.versions.gymbus ?? 'unknown',
     functions: functionNames(),
+    images: images.map(({ name, digest }) => ({ name, digest })),
     spoolBytes: () => spool.bytes(),
   });
   const health = cleanup.use('health page', await serveHealth(config.healthPort, () => board.read()));

@@ -6,6 +6,8 @@ export interface StatusSources {
   runner: string;
   version: string;
   functions: string[];
+  /** What it serves, or will once it is ready: a job for one of them waits for nobody else. */
+  images: RunnerStatus['images'];
   spoolBytes(): number;
 }
 
@@ -61,7 +63,7 @@ export class StatusBoard {
       state: this.#state,
       reason: this.#reason,
       accelerator: pool?.accelerator ?? null,
-      images: (pool?.images ?? []).map(({ name, digest }) => ({ name, digest })),
+      images: this.#sources.images,
       functions: this.#sources.functions,
       capacity: this.#pool?.capacity ?? { acting: 0, ready: 0, bound: 'starting' },
       replicas: pool?.phases() ?? {},
