@@ -13,6 +13,8 @@ export interface InputPort {
   barrier(signal: AbortSignal): Promise<void>;
   /** Types through the guest's helper, for characters that are on no key. */
   typeText(text: string, signal: AbortSignal): Promise<void>;
+  /** Ends when the guest has dealt with what was sent, as far as can be told, or some seconds have passed. */
+  rest(signal: AbortSignal): Promise<void>;
   /** Wheel notches to the right (left when negative): QEMU's tablet has no horizontal wheel. */
   scrollSideways(notches: number, signal: AbortSignal): Promise<void>;
 }
@@ -24,6 +26,8 @@ export interface InputPort {
 const REPORTS_PER_BARRIER = 16;
 /** A drag is shown to the guest at least every so many pixels, so that it looks like one. */
 const DRAG_STEP_PX = 24;
+/** So far before its end a drag makes a halt, on its path. */
+const DRAG_HALT_PX = 2;
 
 /**
  * Mouse and keyboard of one machine: turns actions into reports. One action at a time.
@@ -69,6 +73,7 @@ export class InputDevices {
   async #run(step: Step, signal: AbortSignal): Promise<void> {
     if (step.kind === 'text') return this.#port.typeText(step.text, signal);
     if (step.kind === 'sideways') return this.#port.scrollSideways(step.notches, signal);
+    if (step.kind === 'rest') return this.#port.rest(signal);
     // Each report on its way listens to it: a whole batch of them is no leak.
     setMaxListeners(2 * REPORTS_PER_BARRIER, signal);
     for (let at = 0; at < step.reports.length; at += REPORTS_PER_BARRIER) {
@@ -83,6 +88,7 @@ export class InputDevices {
 type Step =
   | { kind: 'reports'; reports: InputEvent[][] }
   | { kind: 'text'; text: string }
+  | { kind: 'rest' }
   | { kind: 'sideways'; notches: number };
 
 const reports = (...list: InputEvent[][]): Step => ({ kind: 'reports', reports: list });
@@ -118,19 +124,24 @@ export function plan(action: InputAction, screen: ScreenSize): Step[] {
       if (!start) throw new ActionRejected('drag: path is empty');
       const moves: InputEvent[][] = [];
       let from = start;
-      for (const to of rest) {
-        const steps = Math.max(1, Math.ceil(Math.hypot(to.x - from.x, to.y - from.y) / DRAG_STEP_PX));
-        for (let n = 1; n <= steps; n += 1) {
-          const x = Math.round(from.x + ((to.x - from.x) * n) / steps);
-          const y = Math.round(from.y + ((to.y - from.y) * n) / steps);
-          moves.push(pointTo(x, y, screen));
-        }
+      for (const [index, to] of rest.entries()) {
+        const length = Math.hypot(to.x - from.x, to.y - from.y);
+        const between = (share: number): InputEvent[] =>
+          pointTo(Math.round(from.x + (to.x - from.x) * share), Math.round(from.y + (to.y - from.y) * share), screen);
+        const steps = Math.max(1, Math.ceil(length / DRAG_STEP_PX));
+        for (let n = 1; n < steps; n += 1) moves.push(between(n / steps));
+        moves.push(index < rest.length - 1 ? to.report : between(Math.max(0, 1 - DRAG_HALT_PX / length)));
         from = to;
       }
+      // A program asks what is being dragged over it, and says whether it takes it with the next motion: without one more motion, and
+      // the time to answer it, it refuses what is dropped.
       return [
         reports(start.report),
         reports([button(action.button, true)]),
         reports(...moves),
+        { kind: 'rest' },
+        reports(from.report),
+        { kind: 'rest' },
         reports([button(action.button, false)]),
       ];
     }

@@ -50,7 +50,7 @@ export class Machine {
     this.helper = new HelperClient(process.helper);
     this.screen = new Screen(this.qmp, settings.runFolder);
     this.processors = new Processors(this.qmp, process.pid);
-    this.input = new InputDevices(machineInput(this.qmp, this.helper), this.size);
+    this.input = new InputDevices(machineInput(this.qmp, this.helper, this.processors), this.size);
     this.qmp.on('event', (event) => {
       const cause = endingEvent(event);
       if (cause) this.lose(cause);

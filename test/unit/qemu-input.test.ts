@@ -21,6 +21,7 @@ function recorder(fault?: (word: string, count: number) => Error | null): { port
       send: (events) => add(events.map(say).join('+')),
       barrier: () => add('|'),
       typeText: (text) => add(`text:${text}`),
+      rest: () => add('rest'),
       scrollSideways: (notches) => add(`sideways:${notches}`),
     },
   };
@@ -55,18 +56,22 @@ describe('input', () => {
     );
   });
 
-  it('drags along the path in small steps, the button held', async () => {
-    const words = (
-      await perform({
-        type: 'drag',
-        path: [
-          [100, 100],
-          [148, 100],
-          [148, 124],
-        ],
-      })
-    ).split(' ');
-    expect(words).toEqual(['x100+y100', '|', '+left', '|', 'x124+y100', 'x148+y100', 'x148+y124', '|', '-left', '|']);
+  it('drags along the path in small steps, the button held, and rests before the drop', async () => {
+    const path: [number, number][] = [
+      [100, 100],
+      [148, 100],
+      [148, 144],
+    ];
+    const moves = 'x124+y100 x148+y100 x148+y122 x148+y142';
+    expect(await perform({ type: 'drag', path })).toBe(`x100+y100 | +left | ${moves} | rest x148+y144 | rest -left |`);
+  });
+
+  it('drags over no distance', async () => {
+    const path: [number, number][] = [
+      [7, 8],
+      [7, 8],
+    ];
+    expect(await perform({ type: 'drag', path })).toBe('x7+y8 | +left | x7+y8 | rest x7+y8 | rest -left |');
   });
 
   it('scrolls by notches, downwards when dy is positive, sideways through the guest', async () => {

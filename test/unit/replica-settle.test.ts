@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { Picture } from '../../runner/qemu/picture.ts';
 import type { Load } from '../../runner/qemu/processors.ts';
-import { judge, type Settling, settle } from '../../runner/replica/settle.ts';
+import { judge } from '../../runner/qemu/quiet.ts';
+import { type Settling, settle } from '../../runner/replica/settle.ts';
 
 const never = new AbortController().signal;
 const width = 4;
