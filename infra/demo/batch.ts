@@ -1,24 +1,9 @@
 import type { FailureClass, Status, TrajectoryJobInput } from '../../schemas/index.ts';
+import { DEMO_JOBS, type DemoJob } from './jobs.ts';
 
-/** A job of the demo, and how it must end. */
-export interface DemoJob {
-  job: Omit<TrajectoryJobInput, 'schema' | 'batch_id' | 'image'>;
-  expect: { status: Status; score: number | null; class?: FailureClass };
-}
+export { DEMO_JOBS, type DemoJob };
 
 const IMAGE = 'debian-desktop';
-
-export const DEMO_JOBS: readonly DemoJob[] = [
-  {
-    job: {
-      job_id: 'battery',
-      instruction: 'Show the battery percentage on the panel.',
-      policy: { name: 'scripted', params: { actions: [{ type: 'fail', reason: 'This machine has no battery.' }] } },
-      evaluator: { func: 'infeasible' },
-    },
-    expect: { status: 'completed', score: 1 },
-  },
-];
 
 /** The demo's jobs as a publisher writes them. */
 export function demoBatch(batchId: string): TrajectoryJobInput[] {

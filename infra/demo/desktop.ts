@@ -1,0 +1,46 @@
+import type { ActionInput, SetupStep, TrajectoryJobInput } from '../../schemas/index.ts';
+
+/** Buttons of the panel of the debian-desktop image, 1280 x 720 pixels. */
+export const PANEL = {
+  fileManager: { x: 78, y: 702 },
+  textEditor: { x: 108, y: 702 },
+  terminal: { x: 138, y: 702 },
+} as const;
+
+/** Icons on the screen fill its left edge from the top, folders first, each kind by name. @param place from 0 */
+export const icon = (place: number) => ({ x: 60, y: 36 + 100 * place });
+
+/** What one step of a script may be: an action, or several sent together. */
+type ScriptStep = ActionInput | ActionInput[];
+type Point = { x: number; y: number };
+
+export const click = (at: Point): ActionInput => ({ type: 'click', ...at });
+export const drag = (from: Point, to: Point): ActionInput => ({
+  type: 'drag',
+  path: [
+    [from.x, from.y],
+    [to.x, to.y],
+  ],
+});
+export const key = (name: string): ActionInput => ({ type: 'key', key: name });
+export const hotkey = (...keys: string[]): ActionInput => ({ type: 'hotkey', keys });
+export const type = (text: string): ActionInput => ({ type: 'type', text });
+const wait = (seconds: number): ActionInput => ({ type: 'wait', seconds });
+export const done: ActionInput = { type: 'done' };
+
+/**
+ * An action that starts something slow. A runner takes the picture after a step when the desktop is done, or when its patience is over:
+ * each of these waits is short where the desktop is quick, and as long as that patience where it is not.
+ */
+export const slow = (action: ActionInput): ScriptStep[] => [action, wait(0.5), wait(0.5)];
+
+/** A policy that plays these steps and then ends the episode. */
+export function script(...steps: (ScriptStep | ScriptStep[])[]): TrajectoryJobInput['policy'] {
+  return { name: 'scripted', params: { actions: JSON.parse(JSON.stringify([...steps, done].flat())) } };
+}
+
+/** A set-up step that must work. */
+export const shell = (command: string): SetupStep => ({
+  type: 'execute',
+  parameters: { command, shell: true, expected_returncodes: [0] },
+});
