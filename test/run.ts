@@ -1,8 +1,8 @@
 import path from 'node:path';
 import { execa } from 'execa';
-import { readConfig } from '../runner/host/config.ts';
-import { Interrupt } from '../runner/cli/interrupt.ts';
 import { installForTests } from '../runner/cli/install.ts';
+import { Interrupt } from '../runner/cli/interrupt.ts';
+import { readConfig } from '../runner/host/config.ts';
 
 const projectRoot = process.cwd();
 const bin = (name: string): string => path.join(projectRoot, 'node_modules/.bin', name);
@@ -21,9 +21,18 @@ const STATIC_CHECKS: readonly { what: string; command: string; args: string[] }[
 export async function runChecks(args: readonly string[]): Promise<number> {
   using interrupt = new Interrupt();
   const { signal } = interrupt;
-  const run = async (command: string, commandArgs: readonly string[], env: Record<string, string> = {}): Promise<boolean> => {
+  const run = async (
+    command: string,
+    commandArgs: readonly string[],
+    env: Record<string, string> = {},
+  ): Promise<boolean> => {
     // A group of its own would outlive a Ctrl-C; in ours it gets the signal with us.
-    const { failed } = await execa(command, commandArgs, { stdio: 'inherit', reject: false, env, cancelSignal: signal });
+    const { failed } = await execa(command, commandArgs, {
+      stdio: 'inherit',
+      reject: false,
+      env,
+      cancelSignal: signal,
+    });
     return !failed;
   };
   let sound = true;
