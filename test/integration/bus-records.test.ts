@@ -12,6 +12,7 @@ import { streamDefinitions } from '../../runner/bus/streams.ts';
 import type { JobEvent, RunnerStatus } from '../../schemas/index.ts';
 import { eventually, pullOne } from '../support/bus-jobs.ts';
 import { openTestBus, recordingLog, silent, startNats } from '../support/nats.ts';
+import { sampleStatus } from '../support/samples.ts';
 
 const event: JobEvent = {
   schema: 'gymbus.event.v1',
@@ -23,24 +24,6 @@ const event: JobEvent = {
   at: '2026-01-02T03:04:05.678Z',
   data: { step: 1 },
 };
-
-const status = (over: Partial<RunnerStatus> = {}): RunnerStatus => ({
-  schema: 'gymbus.runner.v1',
-  runner: 'host-a',
-  version: '0.1.0',
-  pid: 1,
-  state: 'running',
-  reason: null,
-  accelerator: 'simulated',
-  images: [],
-  functions: [],
-  capacity: { acting: 1, ready: 1, bound: 'cpu' },
-  replicas: {},
-  load: { load1: 0, memory_available_bytes: 0, disk_available_bytes: 0, spool_bytes: 0 },
-  started_at: '2026-01-02T03:04:05.678Z',
-  at: '2026-01-02T03:04:05.678Z',
-  ...over,
-});
 
 it('keeps the original bytes and headers of a dead job, once, with the reason', async () => {
   await using server = await startNats();
@@ -132,8 +115,8 @@ it('tells of a runner until it stops, and tells watchers when one just dies', as
   })();
 
   let state: RunnerStatus['state'] = 'running';
-  const heartbeat = new Heartbeat(bus, 'host-a', () => status({ state }), 500);
-  const dying = new Heartbeat(bus, 'host-b', () => status({ runner: 'host-b' }), 60_000);
+  const heartbeat = new Heartbeat(bus, 'host-a', () => sampleStatus({ state }), 500);
+  const dying = new Heartbeat(bus, 'host-b', () => sampleStatus({ runner: 'host-b' }), 60_000);
   await eventually(async () => (await readRunners(bus)).length === 2);
   state = 'draining';
   heartbeat.beat();

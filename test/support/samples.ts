@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { crc32, deflateSync } from 'node:zlib';
-import type { Result, Step, TrajectoryJobInput } from '../../schemas/index.ts';
+import type { Result, RunnerStatus, Step, TrajectoryJobInput } from '../../schemas/index.ts';
 
 /** The least a publisher has to say, and everything it may. */
 export function sampleJob(over: Partial<TrajectoryJobInput> = {}): TrajectoryJobInput {
@@ -49,6 +49,27 @@ export function sampleResult(
     started_at: '2026-01-02T03:04:05.678Z',
     finished_at: '2026-01-02T03:04:06.678Z',
     timings_ms: { setup: 210 },
+    ...over,
+  };
+}
+
+/** A live runner's heartbeat. */
+export function sampleStatus(over: Partial<RunnerStatus> = {}): RunnerStatus {
+  return {
+    schema: 'gymbus.runner.v1',
+    runner: 'host-a',
+    version: '0.1.0',
+    pid: 1,
+    state: 'running',
+    reason: null,
+    accelerator: 'simulated',
+    images: [{ name: 'debian-desktop', digest: 'd'.repeat(64) }],
+    functions: [],
+    capacity: { acting: 1, ready: 1, bound: 'cpu' },
+    replicas: {},
+    load: { load1: 0, memory_available_bytes: 0, disk_available_bytes: 0, spool_bytes: 0 },
+    started_at: '2026-01-02T03:04:05.678Z',
+    at: '2026-01-02T03:04:05.678Z',
     ...over,
   };
 }

@@ -1,0 +1,260 @@
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { execa } from 'execa';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ensureConsumer } from '../../runner/bus/consumers.ts';
+import { commitOutcome } from '../../runner/bus/outcomes.ts';
+import { pull } from '../../runner/bus/pull.ts';
+import { kvSubject } from '../../runner/bus/streams.ts';
+import type { Result, TrajectoryJobInput } from '../../schemas/index.ts';
+import { jobsLeft } from '../support/bus-jobs.ts';
+import { runGymbus } from '../support/command.ts';
+import { never, recordStep } from '../support/recording.ts';
+import { available, osworldTasks } from '../support/requirement.ts';
+import { gymbusCommand } from '../support/runner-process.ts';
+import { sampleAttempt, sampleJob, sampleResult, sampleStatus } from '../support/samples.ts';
+import { startServers, type TestServers } from '../support/servers.ts';
+
+let servers: TestServers;
+let folder: string;
+beforeAll(async () => {
+  servers = await startServers();
+  folder = path.join(servers.place.folder, 'here');
+  await mkdir(folder);
+});
+afterAll(() => servers?.[Symbol.asyncDispose]());
+
+const gymbus = (...args: string[]) => runGymbus(args, servers.env, { cwd: folder });
+
+function job(batch: string, id: string, over: Partial<TrajectoryJobInput> = {}): TrajectoryJobInput {
+  return sampleJob({ batch_id: batch, job_id: id, policy: { name: 'random' }, ...over });
+}
+
+async function linesFile(name: string, jobs: readonly object[]): Promise<string> {
+  const file = path.join(folder, name);
+  await writeFile(file, jobs.map((line) => `${JSON.stringify(line)}\n`).join(''));
+  return file;
+}
+
+/** As a runner ends a job: its outcome, then the message gone. */
+async function conclude(batch: string, id: string, over: Partial<Result> = {}): Promise<void> {
+  await commitOutcome(servers.bus, sampleResult({ batch, job: id, attempt: sampleAttempt() }, over), 0);
+  const subject = servers.bus.names.jobSubject({ image: 'debian-desktop', batch, job: id });
+  await servers.bus.jsm.streams.purge(servers.bus.names.jobsStream, { filter: subject });
+}
+
+async function beat(status: Parameters<typeof sampleStatus>[0]): Promise<void> {
+  const { bus } = servers;
+  await bus.js.publish(kvSubject(bus.names.runnersBucket, 'host-a'), JSON.stringify(sampleStatus(status)));
+}
+
+describe('submit', () => {
+  it('publishes a file, and again, and what was done before', async () => {
+    const file = await linesFile('night.jsonl', [job('night', 'a'), job('night', 'b')]);
+    const first = await gymbus('submit', file);
+    expect(first).toMatchObject({ exitCode: 0, stdout: '2 queued' });
+    expect(first.stderr).toContain('to follow it: gymbus watch night');
+    expect(await gymbus('submit', file)).toMatchObject({ exitCode: 0, stdout: '0 queued, 2 were in the queue' });
+    await conclude('night', 'a');
+    const third = await gymbus('submit', file);
+    expect(third).toMatchObject({ exitCode: 0, stdout: '0 queued, 1 were in the queue, 1 done before' });
+    await conclude('night', 'b');
+  });
+
+  it('reads standard input', async () => {
+    const input = JSON.stringify(job('piped', 'a'));
+    expect(await runGymbus(['submit', '-'], servers.env, { input })).toMatchObject({ exitCode: 0, stdout: '1 queued' });
+    const wrong = await runGymbus(['submit', '-'], servers.env, { input: `${input}\n{}` });
+    expect(wrong).toMatchObject({ exitCode: 2, stdout: '' });
+    expect(wrong.stderr).toContain('-:2: schema: ');
+    await conclude('piped', 'a');
+  });
+
+  it('publishes nothing of a file with one wrong line, and names it', async () => {
+    const before = await jobsLeft(servers.bus);
+    const file = await linesFile('wrong.jsonl', [job('wrong', 'a'), job('wrong', 'b', { policy: { name: 'gpt' } })]);
+    const { exitCode, stdout, stderr } = await gymbus('submit', 'wrong.jsonl');
+    expect({ exitCode, stdout }).toEqual({ exitCode: 2, stdout: '' });
+    expect(stderr).toMatch(
+      /^gymbus: nothing was published:\n +wrong\.jsonl:2: policy\.name: there is no policy "gpt"; known are/,
+    );
+    expect(await jobsLeft(servers.bus)).toBe(before);
+    expect(file).toMatch(/wrong\.jsonl$/);
+  });
+
+  it('says what the bus refuses, and publishes the rest', async () => {
+    const large = job('sizes', 'large', { metadata: { padding: 'x'.repeat(2 * 2 ** 20) } });
+    const { exitCode, stdout, stderr } = await gymbus(
+      'submit',
+      await linesFile('sizes.jsonl', [large, job('sizes', 'small')]),
+    );
+    expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '1 queued, 1 refused' });
+    expect(stderr).toMatch(
+      /not published:\n +sizes\/large: the job is 2,097,\d+ bytes .* limit is 524,288 .*inputs\/<batch>\//,
+    );
+    await conclude('sizes', 'small');
+  });
+
+  it.skipIf(!available('osworld'))('makes jobs of OSWorld tasks as they are', async () => {
+    const tasks = (await readdir(osworldTasks, { recursive: true })).filter((name) => name.endsWith('.json')).sort();
+    const task = path.join(osworldTasks, tasks.find((name) => name.includes('a462a795')) ?? '');
+    const params = '{"actions": [{"type": "fail"}]}';
+    const call = ['submit', '--osworld', task, '--batch', 'osworld', '--policy', 'scripted', '--params', params];
+    expect(await gymbus(...call)).toMatchObject({ exitCode: 0, stdout: '1 queued' });
+    const wrong = await gymbus('submit', '--osworld', task, '--batch', 'osworld', '--policy', 'nobody');
+    expect(wrong.exitCode).toBe(2);
+    expect(wrong.stderr).toContain('there is no policy "nobody"');
+    const id = (JSON.parse(await readFile(task, 'utf8')) as { id: string }).id;
+    await conclude('osworld', id);
+  });
+});
+
+describe('watch', () => {
+  it('writes a line at each change until nothing of the batch is queued', async () => {
+    await gymbus('submit', await linesFile('shift.jsonl', [job('shift', 'a'), job('shift', 'b')]));
+    await beat({ state: 'running' });
+    const watching = execa(process.execPath, [gymbusCommand, 'watch', 'shift'], { env: servers.env, timeout: 60_000 });
+    const lines: string[] = [];
+    for await (const line of watching.iterable()) {
+      lines.push(line);
+      if (line.includes('0 done, 0 running, 2 waiting')) {
+        const consumer = await ensureConsumer(servers.bus, { image: 'debian-desktop', batch: 'shift' });
+        await pull(servers.bus, consumer.name, 1);
+      } else if (line.includes('0 done, 1 running, 1 waiting')) {
+        await conclude('shift', 'a');
+        await conclude('shift', 'b');
+      }
+    }
+    expect(lines[0]).toBe('shift: 0 done, 0 running, 2 waiting');
+    expect(lines[1]).toBe('shift: 0 done, 1 running, 1 waiting');
+    expect(lines.at(-1)).toMatch(/^shift: 2 done, 0 running, 0 waiting/);
+    expect((await watching).exitCode).toBe(0);
+  });
+
+  it('says why jobs wait', async () => {
+    await gymbus('submit', await linesFile('lonely.jsonl', [job('lonely', 'a', { image: 'windows' })]));
+    const unserved = await gymbus('watch', 'lonely', '--once');
+    expect(unserved.stdout).toBe('lonely: 0 done, 0 running, 1 waiting; no live runner serves windows');
+    await beat({
+      state: 'holding',
+      reason: 'disk: 1.2 GiB free, floor is 2.0 GiB',
+      images: [{ name: 'windows', digest: 'd' }],
+    });
+    const held = await gymbus('watch', 'lonely', '--once');
+    expect(held.stdout).toContain('1 waiting; runner host-a is holding: disk: 1.2 GiB free');
+    await servers.bus.jsm.streams.purge(servers.bus.names.jobsStream, { filter: 'gymbus.jobs.windows.>' });
+  });
+
+  it('exits with 1 when nothing is known of a batch', async () => {
+    const { exitCode, stderr } = await gymbus('watch', 'nobody', '--once');
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain('nothing is known of batch nobody');
+  });
+});
+
+describe('results', () => {
+  beforeAll(async () => {
+    await conclude('scored', 'job-10', { score: 0, reward: 0 });
+    await conclude('scored', 'job-2', { trajectory: 's3://gymbus/batches/scored/jobs/job-2/attempts/1-abcdefgh/' });
+    const failure = { class: 'guest', message: 'it fell silent' } as const;
+    await conclude('scored', 'job-3', { status: 'failed', valid: false, score: null, reward: null, failure });
+  });
+
+  it('are a table for people, in the order of their names', async () => {
+    const { exitCode, stdout } = await gymbus('results', 'scored');
+    expect(exitCode).toBe(0);
+    const lines = stdout.split('\n');
+    expect(lines[0]).toMatch(/^job +status +score +steps +seconds +trajectory$/);
+    expect(lines[2]).toMatch(
+      /^job-2 +completed +1 .* s3:\/\/gymbus\/batches\/scored\/jobs\/job-2\/attempts\/1-abcdefgh\/$/,
+    );
+    expect(lines[3]).toMatch(/^job-3 +failed \(guest\) +- /);
+    expect(lines[4]).toMatch(/^job-10 +completed +0 /);
+    expect(lines.at(-1)).toBe('3 jobs: 2 valid, 1 not valid; mean score 0.500 over 2 scored');
+  });
+
+  it('are an array for programs', async () => {
+    const { stdout, stderr } = await gymbus('results', 'scored', '--json');
+    const results = JSON.parse(stdout) as Result[];
+    expect(results.map(({ job_id, valid, score }) => [job_id, valid, score])).toEqual([
+      ['job-2', true, 1],
+      ['job-3', false, null],
+      ['job-10', true, 0],
+    ]);
+    expect(stderr).toBe('');
+  });
+
+  it('of a batch without any exit with 1, and are an empty array', async () => {
+    const { exitCode, stdout, stderr } = await gymbus('results', 'nobody', '--json');
+    expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '[]' });
+    expect(stderr).toContain('batch nobody has no outcome yet; gymbus watch nobody shows what waits');
+  });
+
+  it('may be cut off by who reads them', async () => {
+    for (let n = 0; n < 100; n++) await conclude('many', `j${n}`, { metadata: { padding: 'x'.repeat(4_000) } });
+    const shell = `"${process.execPath}" "${gymbusCommand}" results many --json | head -c 100`;
+    const { stdout, stderr } = await execa('bash', ['-c', shell], { env: servers.env, timeout: 60_000 });
+    expect(stdout).toHaveLength(100);
+    expect(stderr).toBe('');
+  });
+});
+
+describe('get', () => {
+  const address = { batch: 'films', job: 'a', attempt: '2-abcdefgh' };
+  const to = (): string => path.join(folder, 'films', 'a');
+  beforeAll(async () => {
+    const { place } = servers;
+    await using first = await place.begin({ ...address, attempt: '1-abcdefgh' });
+    await recordStep(first, 0);
+    await first.leave(10_000);
+    await using recording = await place.begin(address);
+    for (let step = 0; step <= 2; step++) await recordStep(recording, step);
+    await recording.finish({ outcome: sampleResult(address), versions: {} }, never);
+  });
+
+  it('downloads the last finished attempt, checked, and says where to', async () => {
+    const { exitCode, stdout, stderr } = await gymbus('get', 'films/a');
+    expect({ exitCode, stdout }).toEqual({ exitCode: 0, stdout: to() });
+    expect(stderr).toMatch(/attempt 2-abcdefgh: (\d+) files, \d+ bytes, \1 verified, 0 were there/);
+    const names = await readdir(to());
+    expect(names).toEqual(
+      expect.arrayContaining(['manifest.json', 'trajectory.jsonl', 'step-0000.png', 'step-0002.png']),
+    );
+  });
+
+  it('goes on where it was', async () => {
+    await rm(path.join(to(), 'step-0001.png'));
+    await writeFile(path.join(to(), 'step-0002.png'), 'spoilt');
+    const { exitCode, stderr } = await gymbus('get', 'films/a');
+    expect(exitCode).toBe(0);
+    const [, files, kept] = /: (\d+) files, .* (\d+) were there/.exec(stderr) ?? [];
+    expect(Number(kept)).toBe(Number(files) - 2);
+  });
+
+  it('names the object whose bytes are not what was recorded', async () => {
+    const { store } = servers.place;
+    const key = 'batches/films/jobs/a/attempts/2-abcdefgh/step-0001.png';
+    await store.put(key, Buffer.from('another picture'), 'image/png');
+    const { exitCode, stderr } = await gymbus('get', 'films/a', path.join(folder, 'elsewhere'));
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain(`gymbus: s3://gymbus/${key} has 15 bytes of sha256`);
+  });
+
+  it('says what there is instead', async () => {
+    const none = await gymbus('get', 'films/b');
+    expect(none.exitCode).toBe(1);
+    expect(none.stderr).toContain(
+      'there is no trajectory at s3://gymbus/batches/films/jobs/b/; gymbus watch films shows',
+    );
+    const other = await gymbus('get', 'films/a', '--attempt', '7-abcdefgh');
+    expect(other.exitCode).toBe(1);
+    expect(other.stderr).toMatch(/there is no attempt 7-abcdefgh at .*; there are .*2-abcdefgh$/);
+  });
+
+  it('is told of wrong keys', async () => {
+    const wrong = { ...servers.env, AWS_SECRET_ACCESS_KEY: 'wrong' };
+    const { exitCode, stderr } = await runGymbus(['get', 'films/a'], wrong);
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain('check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY');
+  });
+});

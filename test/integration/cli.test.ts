@@ -1,0 +1,182 @@
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import type { Command } from 'commander';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { gymbusCommand } from '../../runner/cli/program.ts';
+import { VERSION } from '../../runner/cli/version.ts';
+import { runGymbus } from '../support/command.ts';
+import { freePort, startNats } from '../support/nats.ts';
+
+let folder: string;
+let env: Record<string, string>;
+beforeAll(async () => {
+  folder = await mkdtemp(path.join(os.tmpdir(), 'gymbus-cli-'));
+  const nowhere = await freePort();
+  env = {
+    ...{ GYMBUS_DATA: folder, NATS_URL: `nats://127.0.0.1:${nowhere}` },
+    ...{ AWS_ENDPOINT_URL: `http://127.0.0.1:${nowhere}`, AWS_ACCESS_KEY_ID: 'id', AWS_SECRET_ACCESS_KEY: 'secret' },
+  };
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+const gymbus = (...args: string[]) => runGymbus(args, env);
+
+/** Each command as it is called, those inside others too. */
+function callsOf(command: Command, before: string[] = []): string[][] {
+  return command.commands.flatMap((inner) => {
+    const call = [...before, inner.name()];
+    return [call, ...callsOf(inner, call)];
+  });
+}
+
+describe('help', () => {
+  it.each(callsOf(gymbusCommand()).map((call) => call.join(' ')))('of %s', async (call) => {
+    const { exitCode, stdout, stderr } = await gymbus(...call.split(' '), '--help');
+    expect({ exitCode, stderr }).toEqual({ exitCode: 0, stderr: '' });
+    expect(stdout).toMatch(new RegExp(`^Usage: gymbus ${call}\\b`));
+  });
+
+  it('lists every command, and what exit codes mean', async () => {
+    const { exitCode, stdout } = await gymbus('--help');
+    expect(exitCode).toBe(0);
+    for (const name of gymbusCommand().commands) expect(stdout).toContain(`\n  ${name.name()}`);
+    expect(stdout).toContain('Exit codes: 0 ');
+  });
+
+  it('of run lists every variable with its default', async () => {
+    const { stdout } = await gymbus('run', '--help');
+    expect(stdout).toMatch(/GYMBUS_DRAIN_S +.*\[20\]/);
+    expect(stdout).toMatch(/NATS_URL +.*\[nats:\/\/127\.0\.0\.1:4222\]/);
+  });
+
+  it('and the version go to standard output', async () => {
+    expect(await gymbus('--version')).toEqual({ exitCode: 0, stdout: VERSION, stderr: '' });
+  });
+});
+
+describe('a wrong call exits with 2 and says what is wrong and where to look', () => {
+  it.each([
+    [[], 'Usage: gymbus'],
+    [['frobnicate'], "unknown command 'frobnicate'"],
+    [['submti'], 'Did you mean submit?'],
+    [['streams', 'delete'], "unknown command 'delete'"],
+    [['get'], "missing required argument 'batch/job'"],
+    [['get', 'night-42'], 'write BATCH/JOB'],
+    [['results', 'a', 'b'], 'too many arguments'],
+    [['results', 'a.b'], 'is no batch id'],
+    [['watch', 'a', '--forever'], "unknown option '--forever'"],
+    [['submit'], 'give either a file of job lines'],
+    [['submit', '--osworld', 'task.json'], '--osworld needs --batch ID and --policy NAME'],
+    [['submit', '--osworld', 'task.json', '--batch', 'b', '--policy', 'p', '--params', '[]'], 'must be a JSON object'],
+    [['submit', '/no/such/file'], 'cannot read /no/such/file'],
+    [['image', 'build', 'windows'], 'there is no recipe windows; recipes are debian-desktop'],
+  ])('%j', async (args, said) => {
+    const { exitCode, stdout, stderr } = await gymbus(...args);
+    expect({ exitCode, stdout }).toEqual({ exitCode: 2, stdout: '' });
+    expect(stderr).toContain(said);
+    expect(stderr).not.toContain('    at ');
+  });
+
+  it('also when a variable is wrong', async () => {
+    const { exitCode, stderr } = await runGymbus(['run'], { ...env, GYMBUS_ACTING: '0', GYMBUS_ACCEL: 'xen' });
+    expect(exitCode).toBe(2);
+    expect(stderr).toMatch(/GYMBUS_ACTING=0: .*\n.*GYMBUS_ACCEL=xen: .*\n.*gymbus run --help/);
+  });
+});
+
+describe('what is not there is said without a stack, and exits with 1', () => {
+  const file = (): string => path.join(folder, 'job.jsonl');
+  beforeAll(() =>
+    writeFile(
+      file(),
+      '{"schema":"gymbus.job.v1","batch_id":"b","job_id":"j","image":"debian-desktop","instruction":"","policy":{"name":"random"}}',
+    ),
+  );
+
+  it.each([[['results', 'b']], [['watch', 'b']], [['streams', 'ensure']], [['submit', '']]])(
+    'the bus: %j',
+    async (args) => {
+      const { exitCode, stdout, stderr } = await gymbus(...args.map((arg) => arg || file()));
+      expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '' });
+      expect(stderr).toMatch(/^gymbus: no NATS server answers at 127\.0\.0\.1:\d+ .*NATS_URL/);
+      expect(stderr.split('\n')).toHaveLength(1);
+    },
+  );
+
+  it('the bus, where nothing says where it is', async () => {
+    const { NATS_URL: _, ...rest } = env;
+    const { exitCode, stderr } = await runGymbus(['results', 'b'], { ...rest, NATS_URL: '' });
+    expect(exitCode).toBe(1);
+    // Another server of this machine may be at the usual port; without our credentials, or without our batch.
+    if (!stderr.includes('has no outcome') && !stderr.includes('no streams')) {
+      expect(stderr).toContain(
+        `NATS_URL is not set, and no local stack runs on GYMBUS_DATA=${folder}; \`npx gymbus up\` starts one`,
+      );
+    }
+  });
+
+  it('S3', async () => {
+    const { exitCode, stderr } = await gymbus('get', 'b/j', path.join(folder, 'to'));
+    expect(exitCode).toBe(1);
+    expect(stderr).toMatch(/^gymbus: .*ECONNREFUSED.*; start S3, or set AWS_ENDPOINT_URL to where it runs$/);
+  });
+
+  it('the streams', async () => {
+    await using server = await startNats();
+    const there = { ...env, NATS_URL: server.url };
+    for (const command of ['results', 'watch']) {
+      const { exitCode, stderr } = await runGymbus([command, 'b'], there);
+      expect(exitCode).toBe(1);
+      expect(stderr).toContain('gymbus streams ensure');
+    }
+    const made = await runGymbus(['streams', 'ensure'], there);
+    expect(made).toMatchObject({
+      exitCode: 0,
+      stdout: expect.stringMatching(/^made GYMBUS_JOBS, .*KV_GYMBUS_BATCHES$/),
+    });
+    const again = await runGymbus(['streams', 'ensure'], there);
+    expect(again).toMatchObject({ exitCode: 0, stdout: 'all streams and buckets are there, as needed' });
+    expect((await server.cli('stream', 'edit', 'GYMBUS_DEAD', '--force', '--max-age', '1h')).exitCode).toBe(0);
+    const differs = await runGymbus(['streams', 'ensure'], there);
+    expect(differs.exitCode).toBe(1);
+    expect(differs.stderr).toMatch(
+      /stream GYMBUS_DEAD is not as needed:\n +max_age: found 3600 s, needed 0\n +remedy: nats stream edit/,
+    );
+  });
+
+  it('the local stack: env prints nothing that a shell could take for settings', async () => {
+    const { exitCode, stdout, stderr } = await gymbus('env');
+    expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '' });
+    expect(stderr).toBe('gymbus: no local stack answers; start one with `npx gymbus up`');
+  });
+
+  it('an image', async () => {
+    const { exitCode, stderr } = await runGymbus(['run'], { ...env, GYMBUS_CACHE: folder });
+    expect(exitCode).toBe(1);
+    expect(stderr).toContain(
+      `image debian-desktop is not in ${folder}; make it with: gymbus image build debian-desktop`,
+    );
+    const listed = await runGymbus(['image', 'ls'], { ...env, GYMBUS_CACHE: folder });
+    expect(listed).toMatchObject({ exitCode: 0, stdout: '' });
+    expect(listed.stderr).toBe(`no images in ${folder}; make one with: gymbus image build`);
+  });
+});
+
+it('examines the host without a server, says what each finding means, and leaves no mount behind', async () => {
+  const { exitCode, stdout, stderr } = await gymbus('doctor', '--json');
+  const findings = JSON.parse(stdout) as { what: string; verdict: string; found: string; remedy?: string }[];
+  const verdicts = Object.fromEntries(findings.map(({ what, verdict }) => [what, verdict]));
+  expect(verdicts).toMatchObject({
+    node: 'fine',
+    packages: 'fine',
+    qemu: 'fine',
+    reflink: 'fine',
+    nats: 'note',
+    s3: 'note',
+  });
+  expect(['fine', 'note']).toContain(verdicts.accelerator);
+  for (const { verdict, remedy } of findings) if (verdict !== 'fine') expect(remedy).toMatch(/\w/);
+  expect(exitCode, stderr).toBe(0);
+  expect(await readFile('/proc/mounts', 'utf8')).not.toContain(folder);
+}, 120_000);
