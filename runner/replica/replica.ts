@@ -14,7 +14,14 @@ import { DESKTOP_PASSWORD } from './image-files.ts';
 import { identityHolder, type OwnerRecord, releaseOwnership, takeOwnership } from './ownership.ts';
 import { passGate, setClock } from './restore-gate.ts';
 import { type SettleLimits, settle } from './settle.ts';
-import { FIRST_STATE, PHASE_DEADLINE_MS, type ReplicaEvent, type ReplicaState, transition } from './state.ts';
+import {
+  FIRST_STATE,
+  PHASE_DEADLINE_MS,
+  type ReplicaEvent,
+  type ReplicaState,
+  TransitionError,
+  transition,
+} from './state.ts';
 import type { Template } from './template.ts';
 
 const LAST_PICTURE_DEADLINE_MS = 1_000;
@@ -92,7 +99,7 @@ export class VirtualReplica implements Replica {
 
   /** From nothing to frozen. @throws what went wrong; the replica is then failed */
   prepare(): Promise<void> {
-    return this.#do(async () => {
+    return this.#do(['cloning'], async () => {
       const record: OwnerRecord = {
         schema: 'gymbus.owner.v1',
         runner: this.#engine.runnerId,
@@ -122,7 +129,7 @@ export class VirtualReplica implements Replica {
 
   /** From frozen to hot: passes the restore gate, then pauses. @throws GateFailed, ReplicaLost */
   thaw(): Promise<void> {
-    return this.#do(async () => {
+    return this.#do(['frozen'], async () => {
       await this.#passGate(this.lost);
       await this.machine.pause();
       this.#apply({ type: 'passed' });
@@ -134,7 +141,7 @@ export class VirtualReplica implements Replica {
    * @throws GateFailed, ReplicaLost, or the signal's reason; the replica is then failed
    */
   lease(signal: AbortSignal): Promise<void> {
-    return this.#do(async () => {
+    return this.#do(['hot', 'frozen'], async () => {
       const either = AbortSignal.any([signal, this.lost]);
       if (this.phase === 'frozen') {
         await this.#passGate(either);
@@ -207,8 +214,15 @@ export class VirtualReplica implements Replica {
     if (this.#record) await releaseOwnership(this.#engine.area.path, this.#record);
   }
 
-  /** Runs one piece of its life; an error in it fails the replica. */
-  #do(work: () => Promise<void>): Promise<void> {
+  /**
+   * Runs one piece of its life; an error in it fails the replica.
+   * @param from phases it may begin in; in another nothing is done, and the replica stays as it is
+   */
+  async #do(from: readonly ReplicaPhase[], work: () => Promise<void>): Promise<void> {
+    this.lost.throwIfAborted();
+    if (!from.includes(this.phase)) {
+      throw new TransitionError(`replica ${this.id} is ${this.phase}, not ${from.join(' or ')}`);
+    }
     const done = work().catch((error: Error) => {
       this.#apply({ type: 'fail', cause: error.message });
       // The first cause says more than a channel that closed because of it.

@@ -1,6 +1,9 @@
+import { randomBytes } from 'node:crypto';
+import { crc32, inflateSync } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { darkness, difference, type Picture, parsePpm, same, writePpm } from '../../runner/qemu/picture.ts';
+import { encodePng } from '../../runner/qemu/png.ts';
 
 const size = { width: 12, height: 8 };
 const grey = (): Picture => ({ ...size, pixels: Buffer.alloc(size.width * size.height * 3, 100) });
@@ -59,5 +62,43 @@ describe('picture', () => {
     expect(darkness(black)).toBe(1);
     expect(darkness(dot(black, 1, 1))).toBeCloseTo(95 / 96);
     expect(darkness(grey())).toBe(0);
+  });
+});
+
+describe('png', () => {
+  /** Reads an RGB PNG back, by its specification. */
+  function decode(file: Buffer): Picture {
+    expect(file.subarray(0, 8).toString('hex')).toBe('89504e470d0a1a0a');
+    const chunks: Record<string, Buffer> = {};
+    for (let at = 8; at < file.length; ) {
+      const length = file.readUInt32BE(at);
+      const body = file.subarray(at + 4, at + 8 + length);
+      expect(file.readUInt32BE(at + 8 + length)).toBe(crc32(body));
+      chunks[body.subarray(0, 4).toString('latin1')] = body.subarray(4);
+      at += 12 + length;
+    }
+    expect(Object.keys(chunks)).toEqual(['IHDR', 'IDAT', 'IEND']);
+    const width = chunks.IHDR?.readUInt32BE(0) ?? 0;
+    const height = chunks.IHDR?.readUInt32BE(4) ?? 0;
+    expect(chunks.IHDR?.subarray(8).toString('hex')).toBe('0802000000');
+    const rows = inflateSync(chunks.IDAT ?? Buffer.alloc(0));
+    const pixels = Buffer.concat(
+      Array.from({ length: height }, (_, y) => {
+        const row = rows.subarray(y * (width * 3 + 1), (y + 1) * (width * 3 + 1));
+        expect(row[0]).toBe(0);
+        return row.subarray(1);
+      }),
+    );
+    return { width, height, pixels };
+  }
+
+  it('holds every pixel', async () => {
+    const picture = { width: 37, height: 11, pixels: randomBytes(37 * 11 * 3) };
+    expect(decode(await encodePng(picture))).toEqual(picture);
+  });
+
+  it('gives equal pictures equal bytes', async () => {
+    expect(await encodePng(grey())).toEqual(await encodePng(grey()));
+    expect(await encodePng(grey())).not.toEqual(await encodePng(dot(grey(), 2, 2)));
   });
 });

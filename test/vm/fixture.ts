@@ -1,0 +1,119 @@
+import { readdir, readFile, rm } from 'node:fs/promises';
+import path from 'node:path';
+import { pino } from 'pino';
+import { buildImage } from '../../images/build.ts';
+import { findRecipe } from '../../images/recipes.ts';
+import { defaultCacheDir, findImage, type Image } from '../../images/store.ts';
+import { chooseAccelerator } from '../../runner/qemu/accelerator.ts';
+import { findQemu } from '../../runner/qemu/binary.ts';
+import { createReplicaPool, type ReplicaSettings } from '../../runner/replica/create-pool.ts';
+import type { Engine } from '../../runner/replica/engine.ts';
+import { qemuProcesses } from '../../runner/replica/host-processes.ts';
+import { replicasFolder } from '../../runner/replica/ownership.ts';
+import type { VirtualPool } from '../../runner/replica/pool.ts';
+import { VirtualReplica } from '../../runner/replica/replica.ts';
+import { openRunRoot } from '../../runner/replica/run-root.ts';
+import { ensureTemplate, type Template, templatesFolder } from '../../runner/replica/template.ts';
+import { openArea, type StorageArea } from '../../runner/storage/area.ts';
+
+/** Room the tests leave on the disk. */
+const FLOOR_BYTES = 2 ** 31;
+
+export const never = new AbortController().signal;
+export const cacheDir = defaultCacheDir();
+/** The tests' own storage area: its templates are kept from run to run, so that only the first one boots a guest. */
+export const dataDir = path.join(cacheDir, 'test-data');
+export const settings: ReplicaSettings = { accelerator: 'auto', diskFloorBytes: FLOOR_BYTES, cacheDir };
+export const log = pino({ level: process.env.GYMBUS_LOG_LEVEL ?? 'silent' }, pino.destination(2));
+
+/** A real image, its template and whatever replicas a test makes of it. Disposing it must leave nothing behind, or throws. */
+export interface Fixture extends AsyncDisposable {
+  readonly engine: Engine;
+  readonly image: Image;
+  readonly template: Template;
+  readonly area: StorageArea;
+  /** A replica in the phase asked for. */
+  replica(phase: 'frozen' | 'hot' | 'leased', machineId?: string): Promise<VirtualReplica>;
+  pool(settings?: Partial<ReplicaSettings>, runnerId?: string): Promise<VirtualPool>;
+}
+
+/** @param runnerId of its own for each test file */
+export async function openFixture(runnerId: string): Promise<Fixture> {
+  const image = await testImage();
+  const area = await openArea({ dataDir, floorBytes: FLOOR_BYTES });
+  const qemu = await findQemu();
+  const { accelerator } = await chooseAccelerator({
+    ...{ wanted: settings.accelerator, qemu, kernelPath: image.kernelPath, cacheDir, signal: never },
+  });
+  const engine: Engine = { area, runnerId, qemu, accelerator, runRoot: await openRunRoot(), log };
+  await dropOldTemplates(area.path, image.digest);
+  const template = await ensureTemplate(engine, image, () => undefined, never);
+  const owned: AsyncDisposable[] = [];
+  const keep = <T extends AsyncDisposable>(thing: T): T => {
+    owned.push(thing);
+    return thing;
+  };
+  return {
+    ...{ engine, image, template, area },
+    replica: async (phase, machineId) => {
+      const replica = keep(new VirtualReplica(engine, template, undefined, machineId));
+      await replica.prepare();
+      if (phase === 'hot') await replica.thaw();
+      if (phase === 'leased') await replica.lease(never);
+      return replica;
+    },
+    pool: async (own = {}, id = runnerId) => {
+      const order = { images: [image], area, runnerId: id, log, signal: never };
+      return keep(await createReplicaPool({ ...order, settings: { ...settings, ...own } }));
+    },
+    [Symbol.asyncDispose]: async () => {
+      await Promise.all(owned.map((thing) => thing[Symbol.asyncDispose]()));
+      const left = await leftovers(engine);
+      await area[Symbol.asyncDispose]();
+      if (left.length > 0) throw new Error(`left behind: ${left.join(', ')}`);
+    },
+  };
+}
+
+/** The image as its recipe stands, or the finished one that `GYMBUS_TEST_IMAGE` (name@digest) names. */
+async function testImage(): Promise<Image> {
+  const reference = process.env.GYMBUS_TEST_IMAGE;
+  if (!reference) return buildImage(findRecipe('debian-desktop'), { cacheDir });
+  const image = await findImage(reference, cacheDir);
+  if (!image) throw new Error(`GYMBUS_TEST_IMAGE=${reference} is not in ${cacheDir}`);
+  return image;
+}
+
+/** Whatever of a runner is still on this host: processes, disks, run folders. */
+export async function leftovers(engine: Engine): Promise<string[]> {
+  const ids = await readdir(replicasFolder(engine.area.path, engine.runnerId)).catch((): string[] => []);
+  const processes = (await qemuProcesses()).filter(({ uuid }) => ids.includes(uuid));
+  const runFolders = (await readdir(engine.runRoot)).filter((name) => ids.some((id) => id.startsWith(name)));
+  return [
+    ...ids.map((id) => `replica ${id}`),
+    ...processes.map(({ pid }) => `qemu ${pid}`),
+    ...runFolders.map((name) => `run folder ${name}`),
+  ];
+}
+
+/** Of images that are no longer built: each takes a gigabyte. */
+async function dropOldTemplates(area: string, digest: string): Promise<void> {
+  const folder = templatesFolder(area);
+  for (const key of await readdir(folder).catch(() => [])) {
+    const text = await readFile(path.join(folder, key, 'template.json'), 'utf8').catch(() => '');
+    if (!key.startsWith('.') && !text.includes(digest)) await rm(path.join(folder, key), { recursive: true });
+  }
+}
+
+/** Runs a shell command in a guest, as root or the desktop's user. @returns its standard output, trimmed @throws when it fails */
+export async function guestShell(
+  replica: VirtualReplica,
+  script: string,
+  user: 'user' | 'root' = 'user',
+): Promise<string> {
+  const result = await replica.guest.exec({ argv: ['sh', '-c', script], user, timeoutMs: 60_000 }, never);
+  if (result.returncode !== 0 || result.timedOut) {
+    throw new Error(`${script}: ${result.timedOut ? 'timed out' : result.returncode} ${result.stderr.toString()}`);
+  }
+  return result.stdout.toString().trim();
+}
