@@ -21,7 +21,7 @@ export class Terminal implements AsyncDisposable {
 
   constructor(command: readonly [string, ...string[]], settings: TerminalSettings = {}) {
     const { env = {}, cwd, columns = 100, rows = 40 } = settings;
-    const script = path.join(import.meta.dirname, 'pty.py');
+    const script = path.join(import.meta.dirname, 'terminal.py');
     this.#child = spawn('python3', [script, String(columns), String(rows), ...command], {
       // Colours and bars as on a person's terminal, whatever the tests themselves run in.
       env: { ...process.env, TERM: 'xterm-256color', CI: '', NO_COLOR: '1', ...env },
