@@ -41,6 +41,8 @@ export interface TestGym extends AsyncDisposable {
   spawn(id: string, env?: Record<string, string>): RunnerProcess;
   /** A runner that pulls. */
   start(id: string, env?: Record<string, string>): Promise<RunnerProcess>;
+  /** The last that each live runner said, for a test that fails. */
+  tails(): string;
   /** Makes a batch's durable beforehand, so that a lost holder's job comes again within seconds. */
   leaseOf(batch: string, ackWaitMs: number): Promise<void>;
   publish(job: TrajectoryJobInput, options?: PublishOptions): Promise<PubAck>;
@@ -122,6 +124,11 @@ async function open(dataDir: string, releases: (() => unknown)[], release: () =>
   return {
     ...{ nats, s3, proxy, bus, store, events, dataDir, area, spawn },
     start: (name, env) => spawn(name, env).ready(),
+    tails: () =>
+      runners
+        .filter(({ running }) => running)
+        .map((runner) => `${runner.id}:\n${runner.tail()}`)
+        .join('\n'),
     leaseOf: async (batch, ackWaitMs) => void (await ensureConsumer(bus, { image: IMAGE, batch }, ackWaitMs)),
     cli: (...args) => runCli(args, clientEnv),
     publish: (job, options) => publish(bus, addressOf(job), Buffer.from(JSON.stringify(job)), options),

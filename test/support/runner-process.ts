@@ -54,19 +54,18 @@ export class RunnerProcess implements AsyncDisposable {
     return this.#child.exitCode === null && this.#child.signalCode === null;
   }
 
-  /** The next line, from `since` on, whose message has this text. @throws when the runner ends first, or it does not come */
-  async logged(text: string, { since = 0, withinMs = LINE_MS } = {}): Promise<LogLine> {
+  /** The first line, from `since` on, with this message. @throws when the runner ends first, or it does not come */
+  async logged(message: string | RegExp, { since = 0, withinMs = LINE_MS } = {}): Promise<LogLine> {
     const endMs = performance.now() + withinMs;
     for (let at = since; ; at++) {
       while (at >= this.lines.length) {
         const leftMs = endMs - performance.now();
-        if (leftMs <= 0) throw new Error(`runner ${this.id} did not say ${JSON.stringify(text)}:\n${this.tail()}`);
-        if (!this.running)
-          throw new Error(`runner ${this.id} ended before it said ${JSON.stringify(text)}:\n${this.tail()}`);
+        if (leftMs <= 0) throw new Error(`runner ${this.id} did not say ${message}:\n${this.tail()}`);
+        if (!this.running) throw new Error(`runner ${this.id} ended before it said ${message}:\n${this.tail()}`);
         await this.#nextLine(leftMs);
       }
       const line = this.lines[at];
-      if (line?.msg.includes(text)) return line;
+      if (line && (typeof message === 'string' ? line.msg === message : message.test(line.msg))) return line;
     }
   }
 

@@ -15,7 +15,11 @@ const MOST_BYTES = 64 << 20;
 export async function settled(gym: TestGym, job: TrajectoryJobInput, withinMs = SETTLED_MS): Promise<Outcome> {
   const { bus } = gym;
   const subject = bus.names.jobSubject({ image: job.image, batch: job.batch_id, job: job.job_id });
-  await eventually(async () => (await lastStored(bus, bus.names.jobsStream, subject)) === null, withinMs);
+  await eventually(async () => (await lastStored(bus, bus.names.jobsStream, subject)) === null, withinMs).catch(
+    (error: Error) => {
+      throw new Error(`${job.batch_id}/${job.job_id} is not settled: ${error.message}\n${gym.tails()}`);
+    },
+  );
   const outcome = await readOutcome(bus, job.batch_id, job.job_id);
   if (outcome === null) throw new Error(`${job.batch_id}/${job.job_id} left the queue without an outcome`);
   return outcome;
