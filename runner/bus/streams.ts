@@ -47,7 +47,7 @@ export function streamDefinitions(names: BusNames, heartbeatMs = HEARTBEAT_MS): 
         ...intact,
       },
       initial: {
-        description: 'Jobs waiting or running. Subject: image, batch, job',
+        description: 'Jobs waiting or running: image, batch, job',
         max_consumers: MAX_CONSUMERS,
         num_replicas: 1,
       },
@@ -65,7 +65,7 @@ export function streamDefinitions(names: BusNames, heartbeatMs = HEARTBEAT_MS): 
         ...intact,
       },
       initial: {
-        description: 'The outcome of each job, committed once. Subject: batch, job',
+        description: 'The outcome of each job, committed once: batch, job',
         allow_direct: true,
         num_replicas: 1,
       },
@@ -74,7 +74,7 @@ export function streamDefinitions(names: BusNames, heartbeatMs = HEARTBEAT_MS): 
       name: names.eventsStream,
       needed: { subjects: [`${prefix}.events.*.*.*`], retention: 'limits', discard: 'old', sealed: false },
       initial: {
-        description: 'What jobs are doing, for watching; best effort. Subject: batch, job, kind',
+        description: 'What jobs do, best effort: batch, job, kind',
         storage: 'file',
         persist_mode: 'async',
         max_age: nanos(EVENTS_KEPT_MS),
@@ -87,12 +87,12 @@ export function streamDefinitions(names: BusNames, heartbeatMs = HEARTBEAT_MS): 
       name: names.deadStream,
       needed: { subjects: [`${prefix}.dead.*.*.*`], retention: 'limits', storage: 'file', ...unlimited, ...intact },
       initial: {
-        description: 'Jobs that cannot run, as they came, with the reason in their headers. Subject: image, batch, job',
+        description: 'Jobs that cannot run, as they came: image, batch, job',
         allow_direct: true,
         num_replicas: 1,
       },
     },
-    bucket(names.attemptsBucket, 'Attempts of each job. Key: batch.job'),
+    bucket(names.attemptsBucket, 'Attempts of each job: batch.job'),
     bucket(names.runnersBucket, 'Live runners, by id; a runner three beats late is gone', {
       max_age: nanos(3 * heartbeatMs),
       allow_msg_ttl: true,
