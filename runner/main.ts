@@ -22,3 +22,5 @@ try {
     process.exitCode = explained.exitCode;
   }
 }
+// All is released by now. A connection that nobody answers, which a client forgot rather than closed, keeps nobody here.
+process.exit();
