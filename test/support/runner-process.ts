@@ -95,9 +95,14 @@ export class RunnerProcess implements AsyncDisposable {
     this.#child.kill('SIGTERM');
   }
 
-  /** Drains it. @throws when it does not end by itself with code 0 */
-  async stop(withinMs = EXIT_MS): Promise<void> {
+  /** Drains it. @throws as `ended` */
+  async stop(): Promise<void> {
     this.terminate();
+    await this.ended();
+  }
+
+  /** @throws when it does not end by itself with code 0 */
+  async ended(withinMs = EXIT_MS): Promise<void> {
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<never>((_, reject) => {
       timer = setTimeout(() => reject(new Error(`runner ${this.id} did not stop:\n${this.tail()}`)), withinMs);
