@@ -1,5 +1,3 @@
-import { once } from 'node:events';
-import { createServer, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { BusRefused, BusUnreachable, parseServer } from '../../runner/bus/connection.ts';
@@ -9,31 +7,9 @@ import { openBus } from '../../runner/bus/index.ts';
 import { lastStored } from '../../runner/bus/stored.ts';
 import { eventually } from '../support/bus-jobs.ts';
 import { freePort, openTestBus, recordingLog, silent, startNats } from '../support/nats.ts';
+import { startImpostor } from '../support/nats-impostor.ts';
 
 const settings = (url: string) => ({ servers: [url], name: 'test', log: silent });
-
-/** Speaks just enough of the protocol to be connected to, and says it is another version. */
-async function startImpostor(version: string, jetstream = true) {
-  const sockets = new Set<Socket>();
-  const server = createServer((socket) => {
-    sockets.add(socket);
-    const { port } = server.address() as { port: number };
-    const info = { server_id: 'X', version, host: '127.0.0.1', port, headers: true, max_payload: 1_048_576, jetstream };
-    socket.write(`INFO ${JSON.stringify(info)}\r\n`);
-    socket.on('data', (data) => data.toString().includes('PING') && socket.write('PONG\r\n'));
-    socket.on('error', () => {});
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  return {
-    url: `nats://127.0.0.1:${port}`,
-    async [Symbol.asyncDispose]() {
-      for (const socket of sockets) socket.destroy();
-      server.close();
-      await once(server, 'close');
-    },
-  };
-}
 
 it.each(['2.9.10', '2.11.15', '1.4.1'])('refuses a nats-server %s with the remedy', async (version) => {
   await using impostor = await startImpostor(version);
