@@ -22,24 +22,21 @@ export class Cancelled extends Error {
  */
 export function classify(error: unknown): AttemptFailed {
   const message = error instanceof Error ? error.message : String(error);
-  // A set-up that has looked at its own cause knows best: a file that the job names and nobody put there is the job's fault.
-  if ([...causesOf(error)].some((cause) => cause instanceof SetupError)) {
-    return new AttemptFailed('setup', message, { cause: error });
-  }
-  for (const cause of [...causesOf(error)].reverse()) {
+  const causes = [...causesOf(error)];
+  const inSetup = causes.some((cause) => cause instanceof SetupError);
+  for (const cause of causes.reverse()) {
     if (cause instanceof AttemptFailed) return cause;
     if (cause instanceof Cancelled) return new AttemptFailed('cancelled', cause.message, { cause: error });
     if (cause instanceof LeaseLost || cause instanceof Drained || cause instanceof ClaimFailed) {
       return new AttemptFailed('host', cause.message, { cause: error });
     }
     if (cause instanceof StorageFull) return new AttemptFailed('host', message, { cause: error });
-    if (
-      cause instanceof StorageAway ||
-      cause instanceof StorageRefused ||
-      cause instanceof ObjectDamaged ||
-      cause instanceof ObjectMissing
-    ) {
+    if (cause instanceof StorageAway || cause instanceof StorageRefused) {
       return new AttemptFailed('storage', message, { cause: error });
+    }
+    if (cause instanceof ObjectDamaged || cause instanceof ObjectMissing) {
+      // A file that the job names and nobody put there, or a larger one than may be read, is the job's fault.
+      return new AttemptFailed(inSetup ? 'setup' : 'storage', message, { cause: error });
     }
     if (cause instanceof ReplicaLost) return new AttemptFailed('guest', message, { cause: error, replicaLost: true });
   }

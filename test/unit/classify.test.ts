@@ -14,6 +14,24 @@ describe('the class of an error', () => {
     ['a part by its name', part('policy', new Error('no')), 'policy', false],
     ['a lost machine, whatever part saw it', part('evaluator', new ReplicaLost('qemu exited')), 'guest', true],
     ['S3 away under a set-up', part('setup', new StorageAway('away')), 'storage', false],
+    [
+      'S3 that does not hand out an input, as the set-up tells it',
+      part('setup', new SetupError('step 0 (upload_file): no', { cause: new StorageRefused('AccessDenied', 'no') })),
+      'storage',
+      false,
+    ],
+    [
+      'a machine lost under a set-up step',
+      part('setup', new SetupError('step 0 (execute): gone', { cause: new ReplicaLost('qemu exited') })),
+      'guest',
+      true,
+    ],
+    [
+      'a set-up step that failed by itself',
+      part('setup', new SetupError('step 0 (execute): exit code 2', { cause: new SetupError('exit code 2') })),
+      'setup',
+      false,
+    ],
     ['S3 refusing', new StorageRefused('NoSuchBucket', 'no'), 'storage', false],
     [
       'an input that is not there',
