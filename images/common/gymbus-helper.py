@@ -46,11 +46,14 @@ X_ALIVE_S = 2.0
 RESEED_WAIT_S = 0.5
 # A command may leave a child behind that holds its output open: how long to wait for more after it ended.
 OUTPUT_GRACE_S = 0.2
+# A guest is quiet when it had nothing to run at so many looks in a row, spread over the time asked for.
+QUIET_LOOKS = 5
 
 RESEEDED = b'crng reseeded due to virtual machine fork'
 RNDADDENTROPY = 0x40085203
 RNDRESEEDCRNG = 0x5207
 SYS_SETGROUPS = 116
+SYS_PIDFD_GETFD = 438
 MS_BIND = 4096
 BOOT_ID = '/proc/sys/kernel/random/boot_id'
 
@@ -500,6 +503,7 @@ def op_arm(_message):
     user_of({}, 'user')
     user_of({}, 'root')
     gc.collect()
+    inputs.unread()
     gc.freeze()
     # A clone writes back what the template had not: once here instead of once in each.
     os.sync()
@@ -514,6 +518,81 @@ def op_memory(_message):
     raise Refused('ENOENT', 'the kernel reports no MemAvailable')
 
 
+loadavg = os.open('/proc/loadavg', os.O_RDONLY | os.O_CLOEXEC)
+
+
+def runnable():
+    """How many threads of the guest run or could run at this moment, this one among them."""
+    return int(os.pread(loadavg, 128, 0).split()[3].partition(b'/')[0])
+
+
+def op_settle(message):
+    """Wait until the guest has nothing to do: then what an action led to is on the screen. Counts what could run, not
+    idle time: on a busy host the guest's clock goes on while the guest does not."""
+    quiet_s = field(message, 'quiet_ms', (int, float), 100) / 1000
+    started = time.monotonic()
+    deadline = started + field(message, 'timeout_s', (int, float))
+    quiet = 0
+    while quiet < QUIET_LOOKS:
+        now = time.monotonic()
+        if now >= deadline:
+            break
+        time.sleep(min(quiet_s / QUIET_LOOKS, deadline - now))
+        quiet = quiet + 1 if runnable() <= 1 else 0
+    return {'settled': quiet >= QUIET_LOOKS, 'waited_ms': round((time.monotonic() - started) * 1000)}
+
+
+# --- input --------------------------------------------------------------------------------------------------------
+
+
+class Inputs:
+    """The input devices as the X server holds them: copies of its own descriptors, which the kernel tells us to be
+    readable for as long as the server has not read all that came. Its buffers are small, and drop what overflows."""
+
+    def __init__(self):
+        self.server = None
+        self.devices = []
+        self.poller = select.poll()
+
+    def unread(self):
+        """How many devices have something that the server has not read; none where there is no server."""
+        if self.server is None or select.select([self.server], [], [], 0)[0]:
+            self.find()
+        return sum(1 for _, events in self.poller.poll(0) if events & select.POLLIN)
+
+    def find(self):
+        for descriptor in [*self.devices, *([] if self.server is None else [self.server])]:
+            os.close(descriptor)
+        self.server, self.devices, self.poller = None, [], select.poll()
+        for pid in filter(str.isdigit, os.listdir('/proc')):
+            try:
+                with open(f'/proc/{pid}/comm', encoding='utf-8') as name:
+                    if name.read() != 'Xorg\n':
+                        continue
+                self.server = os.pidfd_open(int(pid))
+                links = {int(number): os.readlink(f'/proc/{pid}/fd/{number}') for number in os.listdir(f'/proc/{pid}/fd')}
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            for number, link in links.items():
+                if link.startswith('/dev/input/event'):
+                    self.take(number)
+            return
+
+    def take(self, number):
+        descriptor = libc.syscall(SYS_PIDFD_GETFD, self.server, number, 0)
+        if descriptor < 0:
+            raise OSError(ctypes.get_errno(), 'cannot share a descriptor of the X server')
+        self.devices.append(descriptor)
+        self.poller.register(descriptor, select.POLLIN)
+
+
+inputs = Inputs()
+
+
+def op_input(_message):
+    return {'unread': inputs.unread()}
+
+
 # --- the desktop --------------------------------------------------------------------------------------------------
 
 
@@ -524,7 +603,7 @@ class Session:
         self.display = xdisplay.Display(':0')
         self.root = self.display.screen().root
         self.atoms = {}
-        self.bound = {}
+        self.ours = set()
         self.pings = 0
 
     def atom(self, name):
@@ -668,25 +747,36 @@ class Keyboard:
         self.display = session.display
         first = self.display.display.info.min_keycode
         rows = self.display.get_keyboard_mapping(first, self.display.display.info.max_keycode - first + 1)
-        self.keys, self.spare = {}, []
+        # Keys that have been ours stay ours, whatever they mean by now.
+        session.ours.update(code for code, row in enumerate(rows, first) if not any(row))
+        self.bound = {rows[code - first][0]: code for code in session.ours if rows[code - first][0]}
+        self.spare = self.best_first(session.ours - set(self.bound.values()))
+        self.keys = {}
         for code, row in enumerate(rows, first):
-            if not any(row):
-                self.spare.append(code)
-            elif code not in session.bound.values():
-                for level, keysym in enumerate(row[:2]):
-                    if keysym:
-                        self.keys.setdefault(keysym, (code, level))
-        known = {keysym: code for keysym, code in session.bound.items() if rows[code - first][0] == keysym}
-        session.bound = known
+            for level, keysym in enumerate(row[:2] if code not in session.ours else ()):
+                if keysym:
+                    self.keys.setdefault(keysym, (code, level))
         self.shift = self.keys[SHIFT][0]
+
+    @staticmethod
+    def best_first(codes):
+        """Key codes by the length of the run they are part of: each request for new meanings covers one run, and each
+        makes every program on the screen learn the keyboard anew."""
+        runs = []
+        for code in sorted(codes):
+            if runs and code == runs[-1][-1] + 1:
+                runs[-1].append(code)
+            else:
+                runs.append([code])
+        return [code for run in sorted(runs, key=len, reverse=True) for code in run]
 
     def bind(self, keysyms):
         """Give spare keys these meanings, in as few requests as the gaps between spare keys allow."""
-        codes = sorted(self.spare[:len(keysyms)])
+        codes = self.spare[:len(keysyms)]
         self.spare = self.spare[len(keysyms):]
         run = []
         for code, keysym in zip(codes, keysyms):
-            self.session.bound[keysym] = code
+            self.bound[keysym] = code
             if run and code != run[0] + len(run[1:]):
                 self.send(run)
                 run = []
@@ -699,9 +789,9 @@ class Keyboard:
         # Both levels: a lone capital letter would be split into small and capital.
         self.display.change_keyboard_mapping(run[0], run[1:])
 
-    def reclaim(self, needed):
-        for keysym in [keysym for keysym in self.session.bound if keysym not in needed]:
-            self.spare.append(self.session.bound.pop(keysym))
+    def reclaim(self):
+        self.bound = {}
+        self.spare = self.best_first(self.session.ours)
 
     def press(self, code, shifted):
         fake = xtest.fake_input
@@ -715,7 +805,7 @@ class Keyboard:
     def place(self, keysym):
         if keysym in self.keys:
             return self.keys[keysym]
-        code = self.session.bound.get(keysym)
+        code = self.bound.get(keysym)
         return None if code is None else (code, 0)
 
 
@@ -754,6 +844,8 @@ def ping_focused(session, wait_s):
 def type_text(session, text, interval_s):
     keyboard = Keyboard(session)
     keysyms = [keysym_of(character) for character in text]
+    if not session.ours and any(keyboard.place(keysym) is None for keysym in keysyms):
+        raise Refused('ENOSPC', 'the keyboard has no key to spare for characters beyond its layout')
     locked = session.root.query_pointer().mask & X.LockMask
     if locked:
         keyboard.press(keyboard.keys[LOCK][0], False)
@@ -768,6 +860,9 @@ def type_text(session, text, interval_s):
                     break
                 wanted[keysym] = True
             upto += 1
+        if upto == at:
+            keyboard.reclaim()
+            continue
         if wanted:
             keyboard.bind(list(wanted))
         for keysym in keysyms[at:upto]:
@@ -781,7 +876,7 @@ def type_text(session, text, interval_s):
             time.sleep(0.1)
         at = upto
         if at < len(keysyms):
-            keyboard.reclaim({})
+            keyboard.reclaim()
     if locked:
         keyboard.press(keyboard.keys[LOCK][0], False)
         session.display.sync()
@@ -799,10 +894,10 @@ def op_type_text(message):
 # --- requests -----------------------------------------------------------------------------------------------------
 
 # What never waits is answered by the reader itself: a ping costs no thread.
-AT_ONCE = {'ping': lambda message: {}, 'clock': op_clock, 'memory': op_memory}
+AT_ONCE = {'ping': lambda message: {}, 'clock': op_clock, 'memory': op_memory, 'input': op_input}
 OPS = {
     'restore': op_restore, 'arm': op_arm, 'exec': op_exec, 'spawn': op_spawn, 'read_file': op_read_file,
-    'write_file': op_write_file, 'type_text': op_type_text, 'pointer': op_pointer, 'desktop': op_desktop,
+    'write_file': op_write_file, 'type_text': op_type_text, 'settle': op_settle, 'pointer': op_pointer, 'desktop': op_desktop,
 }
 
 

@@ -141,7 +141,7 @@ export const debianDesktop: Recipe = Recipe.parse({
     equal_pictures_ms: 1000,
     timeout_s: 300,
   },
-  warmup: [{ argv: ['/usr/local/lib/gymbus/warmup'], timeout_s: 240 }],
+  warmup: [{ argv: ['/usr/local/lib/gymbus/warmup'], timeout_s: 600 }],
   volatile_regions: [{ name: 'panel clock', x: 1210, y: 686, width: 70, height: 34 }],
   main_packages: [
     'linux-image-amd64',
