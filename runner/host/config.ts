@@ -49,11 +49,14 @@ const Environment = z.object({
   GYMBUS_ACTING: optionalCount.describe('Replicas that may act at once; by default from memory, CPUs and disk'),
   GYMBUS_READY: optionalCount.describe('Ready replicas kept warm; by default as many as may act'),
   GYMBUS_ACCEL: z.enum(['auto', 'kvm', 'tcg']).default('auto').describe('auto boots a tiny guest to find out'),
-  GYMBUS_SETTLE_MS: number.min(0).default(200).describe('Least time between an action and its picture'),
+  GYMBUS_SETTLE_MS: number
+    .min(0)
+    .default(300)
+    .describe('How long the desktop must be at rest before its picture is taken: processor asleep, nothing moving'),
   GYMBUS_SETTLE_MAX_MS: number
     .min(0)
     .default(10_000)
-    .describe('Most time the desktop may take until its processor sleeps and its picture stands still'),
+    .describe('Most time it may take to come to rest; then its picture is taken as it is'),
   GYMBUS_DRAIN_S: number
     .min(0)
     .default(20)

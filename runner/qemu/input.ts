@@ -9,21 +9,28 @@ import { keyStroke, type Stroke, textStrokes } from './keyboard.ts';
 export interface InputPort {
   /** Hands events to the guest's device as one report. Ends when QEMU has done so. */
   send(events: readonly InputEvent[], signal: AbortSignal): Promise<void>;
-  /** Ends when the guest has run since: it has taken what was sent before. */
+  /** Ends when the guest's display server has read everything that was sent before. */
   barrier(signal: AbortSignal): Promise<void>;
   /** Types through the guest's helper, for characters that are on no key. */
   typeText(text: string, signal: AbortSignal): Promise<void>;
-  /** Ends when the guest has dealt with what was sent, as far as can be told, or some seconds have passed. */
-  rest(signal: AbortSignal): Promise<void>;
+  /** Ends when the guest's processors have slept for so long: it has dealt with what was sent. Or when `maxMs` have passed. */
+  rest(limits: Rest, signal: AbortSignal): Promise<void>;
   /** Wheel notches to the right (left when negative): QEMU's tablet has no horizontal wheel. */
   scrollSideways(notches: number, signal: AbortSignal): Promise<void>;
 }
 
+interface Rest {
+  quietMs: number;
+  maxMs: number;
+}
+
 /**
- * Reports sent between two barriers. The device's queue and the guest's event buffer hold 64 entries each, a report takes two,
- * and what does not fit is dropped without a word: half of that leaves room for a guest that was not scheduled for a while.
+ * Reports sent between two barriers. The device's queue and the guest's event buffer hold 64 entries each, a report takes two or three,
+ * and what does not fit is dropped without a word.
  */
 const REPORTS_PER_BARRIER = 16;
+/** Answering a motion takes some milliseconds of work; a guest that is busy with other things is not waited for. */
+const DRAG_REST: Rest = { quietMs: 50, maxMs: 3_000 };
 /** A drag is shown to the guest at least every so many pixels, so that it looks like one. */
 const DRAG_STEP_PX = 24;
 /** So far before its end a drag makes a halt, on its path. */
@@ -31,7 +38,7 @@ const DRAG_HALT_PX = 2;
 
 /**
  * Mouse and keyboard of one machine: turns actions into reports. One action at a time.
- * When `perform` resolves the guest has taken everything, so that the next action cannot overtake this one.
+ * When `perform` resolves the guest has read everything, so that the next action cannot overtake this one.
  */
 export class InputDevices {
   readonly #port: InputPort;
@@ -73,7 +80,7 @@ export class InputDevices {
   async #run(step: Step, signal: AbortSignal): Promise<void> {
     if (step.kind === 'text') return this.#port.typeText(step.text, signal);
     if (step.kind === 'sideways') return this.#port.scrollSideways(step.notches, signal);
-    if (step.kind === 'rest') return this.#port.rest(signal);
+    if (step.kind === 'rest') return this.#port.rest(DRAG_REST, signal);
     // Each report on its way listens to it: a whole batch of them is no leak.
     setMaxListeners(2 * REPORTS_PER_BARRIER, signal);
     for (let at = 0; at < step.reports.length; at += REPORTS_PER_BARRIER) {

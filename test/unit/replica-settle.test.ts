@@ -55,10 +55,12 @@ const plain = (): number => 7;
 
 describe('settling', () => {
   it('takes no longer than asked for when nothing happens', async () => {
-    const { done, tookMs } = await new Desktop(idle, plain).settle({ minMs: 200, maxMs: 5_000 });
+    const desktop = new Desktop(idle, plain);
+    const { done, tookMs } = await desktop.settle({ minMs: 300, maxMs: 5_000 });
     expect(done).toBe(true);
-    expect(tookMs).toBeGreaterThanOrEqual(195);
-    expect(tookMs).toBeLessThan(350);
+    expect(tookMs).toBeGreaterThanOrEqual(300);
+    expect(tookMs).toBeLessThan(600);
+    expect(desktop.pictures).toBe(2);
   });
 
   it('waits for a program that shows nothing while it starts', async () => {
@@ -72,20 +74,29 @@ describe('settling', () => {
     expect(desktop.pictures).toBeLessThanOrEqual(4);
   });
 
+  it('sees what follows a short rest, as a button that is let go after a quarter of a second', async () => {
+    const desktop = new Desktop(
+      (atMs) => (atMs < 250 ? 0 : Math.min(atMs - 250, 60)),
+      (atMs) => (atMs < 300 ? 7 : 9),
+    );
+    const { tookMs } = await desktop.settle({ minMs: 300, maxMs: 5_000 });
+    expect(tookMs).toBeGreaterThan(600);
+  });
+
   it('waits for a picture that changes with little work', async () => {
     const { done, tookMs } = await new Desktop(idle, (atMs) => Math.min(100, Math.floor(atMs / 5))).settle({
       minMs: 0,
       maxMs: 5_000,
     });
     expect(done).toBe(true);
-    expect(tookMs).toBeGreaterThan(600);
+    expect(tookMs).toBeGreaterThan(500);
   });
 
   it('knows by the picture alone where the host gives no account', async () => {
     const desktop = new Desktop(idle, (atMs) => (atMs < 400 ? Math.floor(atMs / 5) : 7), false);
     const { done, tookMs } = await desktop.settle({ minMs: 0, maxMs: 5_000 });
     expect(done).toBe(true);
-    expect(tookMs).toBeGreaterThan(500);
+    expect(tookMs).toBeGreaterThan(400);
   });
 
   it('ends in time with a desktop that never rests, and says so', async () => {
@@ -134,5 +145,6 @@ describe('a stretch of time', () => {
   it('is busy when more was worked than in a quiet one, however long it was', () => {
     expect(judge(load(5), load(46), 20, 100)).toBe('busy');
     expect(judge(load(5), load(46), 900, 100)).toBe('busy');
+    expect(judge(load(5), load(8), 5, 5)).toBe('quiet');
   });
 });
