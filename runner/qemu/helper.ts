@@ -31,6 +31,10 @@ export class HelperClient {
     this.#lines.sendRaw('\n');
   }
 
+  get open(): boolean {
+    return this.#lines.closed === null;
+  }
+
   /**
    * @throws HelperError the helper said no
    * @throws GuestSilent no answer within the deadline

@@ -29,6 +29,9 @@ export interface MachineSettings {
 /** QEMU is up in a tenth of a second; on a starved machine, in some seconds. */
 const GREETING_DEADLINE_MS = 20_000;
 
+/** Between the end of a channel and that of its process. */
+const EXIT_DEADLINE_MS = 1_000;
+
 /** One QEMU and the channels to it. Every way it can end aborts `lost`, with the first cause. */
 export class Machine {
   readonly qmp: QmpClient;
@@ -78,7 +81,7 @@ export class Machine {
       await machine.qmp.negotiate(GREETING_DEADLINE_MS);
     } catch (error) {
       // A QEMU that refuses its arguments closes its channel just before it ends: wait for the reason.
-      await within(process.exited, 1_000, () => new Error('still running')).catch(() => undefined);
+      await machine.known();
       await machine.kill((error as Error).message);
       throw new ReplicaLost(`qemu did not start: ${machine.cause ?? (error as Error).message}`, { cause: error });
     }
@@ -100,6 +103,12 @@ export class Machine {
 
   get serial(): Buffer {
     return this.#process.serial;
+  }
+
+  /** Resolves when the process is gone, or after a moment: its channels close just before it can be asked how it ended. */
+  async known(): Promise<void> {
+    if (this.qmp.open && this.helper.open) return;
+    await within(this.#process.exited, EXIT_DEADLINE_MS, () => new Error('still running')).catch(() => undefined);
   }
 
   /** The first cause stays. */

@@ -41,6 +41,10 @@ export class QmpClient extends EventEmitter<{ event: [QmpEvent]; close: [Error] 
     );
   }
 
+  get open(): boolean {
+    return this.#lines.closed === null;
+  }
+
   /** The first command of a connection: QEMU refuses every other before it. */
   negotiate(deadlineMs: number): Promise<unknown> {
     return this.execute('qmp_capabilities', undefined, { deadlineMs });

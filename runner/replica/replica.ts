@@ -223,10 +223,12 @@ export class VirtualReplica implements Replica {
     if (!from.includes(this.phase)) {
       throw new TransitionError(`replica ${this.id} is ${this.phase}, not ${from.join(' or ')}`);
     }
-    const done = work().catch((error: Error) => {
+    const done = work().catch(async (error: Error) => {
+      // How the process ended says more than a channel that closed because of it.
+      await this.#machine?.known();
+      const first = !this.lost.aborted;
       this.#apply({ type: 'fail', cause: error.message });
-      // The first cause says more than a channel that closed because of it.
-      throw error.name === 'GateFailed' || !this.lost.aborted ? error : this.lost.reason;
+      throw first ? error : this.lost.reason;
     });
     this.#work = done.catch(() => undefined);
     return done;

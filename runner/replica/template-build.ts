@@ -146,7 +146,7 @@ export async function buildTemplate(
 }
 
 /** Waits until pictures as far apart as the image asks for are the same. */
-async function standStill(machine: Machine, image: ImageFiles, signal: AbortSignal): Promise<void> {
+export async function standStill(machine: Machine, image: ImageFiles, signal: AbortSignal): Promise<void> {
   const { equal_pictures_ms: intervalMs } = image.manifest.readiness;
   const end = performance.now() + SETTLE_DEADLINE_MS;
   let before = await machine.screen.picture(signal);

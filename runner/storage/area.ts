@@ -135,6 +135,7 @@ async function makeFile(file: string, floorBytes: number): Promise<void> {
 /** Removes an area for good: what a test leaves behind. @throws when somebody is in it */
 export async function removeArea(dataDir: string): Promise<void> {
   const folder = path.join(dataDir, 'area');
+  if (!(await exists(folder))) return;
   if (await isMountPoint(folder)) await tool('umount', [folder]);
   await rm(path.join(dataDir, 'area.xfs'), { force: true });
   await rmdir(folder).catch(() => rm(folder, { recursive: true, force: true }));

@@ -24,10 +24,10 @@ export async function lockFile(file: string, waitMs: number, signal?: AbortSigna
       ...(signal ? { signal } : {}),
     });
     const [code] = await once(tool, 'exit');
-    signal?.throwIfAborted();
     if (code !== 0) throw new LockHeld(`${file} is locked by another process`);
   } catch (error) {
     await handle.close();
+    signal?.throwIfAborted();
     throw error;
   }
   return { [Symbol.asyncDispose]: () => handle.close() };

@@ -14,6 +14,7 @@ import type { VirtualPool } from '../../runner/replica/pool.ts';
 import { VirtualReplica } from '../../runner/replica/replica.ts';
 import { openRunRoot } from '../../runner/replica/run-root.ts';
 import { ensureTemplate, type Template, templatesFolder } from '../../runner/replica/template.ts';
+import { TemplateRecord } from '../../runner/replica/template-record.ts';
 import { openArea, type StorageArea } from '../../runner/storage/area.ts';
 
 /** Room the tests leave on the disk. */
@@ -96,12 +97,15 @@ export async function leftovers(engine: Engine): Promise<string[]> {
   ];
 }
 
-/** Of images that are no longer built: each takes a gigabyte. */
+/** Of images that are no longer built: each takes a gigabyte. Another run may still be at work on one made not long ago. */
 async function dropOldTemplates(area: string, digest: string): Promise<void> {
   const folder = templatesFolder(area);
   for (const key of await readdir(folder).catch(() => [])) {
-    const text = await readFile(path.join(folder, key, 'template.json'), 'utf8').catch(() => '');
-    if (!key.startsWith('.') && !text.includes(digest)) await rm(path.join(folder, key), { recursive: true });
+    const text = await readFile(path.join(folder, key, 'template.json'), 'utf8').catch(() => null);
+    const record = text === null ? undefined : TemplateRecord.safeParse(JSON.parse(text)).data;
+    if (!record || record.image_digest === digest) continue;
+    if (Date.now() - Date.parse(record.created_at) < 6 * 3_600_000) continue;
+    await rm(path.join(folder, key), { recursive: true });
   }
 }
 

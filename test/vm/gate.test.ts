@@ -1,0 +1,162 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { z } from 'zod';
+import { darkness, same } from '../../runner/qemu/picture.ts';
+import { identityHolder } from '../../runner/replica/ownership.ts';
+import type { VirtualReplica } from '../../runner/replica/replica.ts';
+import { type GateCheck, GateFailed, type GuestIdentity, passGate } from '../../runner/replica/restore-gate.ts';
+import { type Fixture, guestShell, never, openFixture } from './fixture.ts';
+
+const MACHINE_ID = '0123456789abcdef0123456789abcdef';
+
+let vm: Fixture;
+beforeAll(async () => {
+  vm = await openFixture('test-gate');
+});
+afterAll(() => vm?.[Symbol.asyncDispose]());
+
+/** Gates a guest that runs and in which something was planted. @returns the check it failed and why, null when it passed */
+async function gate(
+  replica: VirtualReplica,
+  holderOf: GuestIdentity['holderOf'] = async () => null,
+): Promise<[GateCheck, string] | null> {
+  try {
+    await passGate(replica.machine, vm.template, { machineId: MACHINE_ID, holderOf }, never);
+    return null;
+  } catch (error) {
+    if (!(error instanceof GateFailed)) throw error;
+    return [error.check, error.message];
+  }
+}
+
+/** A guest that runs, but was never told who it is: the state in which the gate meets it. */
+async function awake(): Promise<VirtualReplica> {
+  const replica = await vm.replica('frozen');
+  await replica.machine.run();
+  await replica.machine.helper.ping(60_000);
+  return replica;
+}
+
+/** Covers part of the screen with black and waits until it is seen. */
+async function cover(replica: VirtualReplica, top: number, share: number): Promise<void> {
+  const script = `
+from Xlib import X, display
+import time
+d = display.Display(':0')
+w = d.screen().root.create_window(0, ${top}, 1280, ${720 - top}, 0, X.CopyFromParent, override_redirect=1, background_pixel=0)
+w.map()
+d.sync()
+time.sleep(600)
+`;
+  await replica.guest.spawn({ argv: ['python3', '-c', script] }, never);
+  const dark = async (): Promise<number> => darkness(await replica.machine.screen.picture());
+  await expect.poll(dark, { timeout: 60_000 }).toBeGreaterThan(share);
+}
+
+const python = (replica: VirtualReplica, script: string): Promise<number> =>
+  replica.guest.spawn({ argv: ['python3', '-c', script], user: 'root' }, never);
+
+describe('the restore gate', () => {
+  it('passes a healthy guest, which it leaves as the template was', async () => {
+    const replica = await awake();
+    expect(await gate(replica)).toBeNull();
+    expect(await guestShell(replica, 'cat /etc/machine-id')).toBe(MACHINE_ID);
+    const volatile = vm.image.manifest.volatile_regions;
+    expect(same(await replica.machine.screen.picture(), vm.template.golden, volatile)).toBe(true);
+    await replica.discard();
+  });
+
+  it('fails a black picture', async () => {
+    const replica = await awake();
+    await cover(replica, 0, 0.99);
+    expect(await gate(replica)).toEqual(['black', 'restore gate, black: the screen is black']);
+    await replica.discard();
+  });
+
+  it('fails a picture that is only half drawn', async () => {
+    const replica = await awake();
+    await cover(replica, 360, 0.45);
+    const failure = await gate(replica);
+    expect(failure?.[0]).toBe('half-drawn');
+    expect(failure?.[1]).toMatch(/(4|5)\d\.\d % of the picture differ from the template's/);
+    await replica.discard();
+  });
+
+  it('fails a picture that is frozen', async () => {
+    const replica = await awake();
+    await guestShell(replica, 'pkill -STOP Xorg', 'root');
+    const message = 'restore gate, frozen: the picture does not follow the pointer within 15000 ms';
+    expect(await gate(replica)).toEqual(['frozen', message]);
+    await replica.discard();
+  });
+
+  it('fails a clock that does not keep the time it was given', async () => {
+    const replica = await awake();
+    await python(replica, 'import time\nwhile True: time.clock_settime(time.CLOCK_REALTIME, 1.0e9); time.sleep(0.001)');
+    await expect
+      .poll(async () => Number(await guestShell(replica, 'date +%s')), { timeout: 60_000 })
+      .toBeLessThan(1.1e9);
+    const failure = await gate(replica);
+    expect(failure?.[0]).toBe('clock');
+    expect(failure?.[1]).toMatch(/clock: -\d{9,} ms off after it was set, more than 500/);
+    await replica.discard();
+  });
+
+  it('fails a machine id that another replica has', async () => {
+    const [holder, replica] = await Promise.all([vm.replica('leased'), awake()]);
+    const taken = await guestShell(holder, 'cat /etc/machine-id');
+    const script = `
+import os, time
+while True:
+    with open('/etc/id', 'w') as f: f.write('${taken}\\n')
+    os.rename('/etc/id', '/etc/machine-id')
+    time.sleep(0.001)
+`;
+    await python(replica, script);
+    await expect.poll(() => guestShell(replica, 'cat /etc/machine-id'), { timeout: 60_000 }).toBe(taken);
+    const failure = await gate(replica, (id) => identityHolder(vm.area.path, id));
+    expect(failure).toEqual([
+      'identity',
+      `restore gate, identity: machine id is ${taken} (that of ${holder.id}) although it was set to ${MACHINE_ID}`,
+    ]);
+    await Promise.all([holder.discard(), replica.discard()]);
+  });
+
+  it('gives no two replicas of a host one machine id', async () => {
+    const holder = await vm.replica('frozen', MACHINE_ID);
+    await expect(vm.replica('frozen', MACHINE_ID)).rejects.toThrow(`machine id ${MACHINE_ID} belongs to ${holder.id}`);
+    await holder.discard();
+  });
+
+  it('fails a guest whose kernel did not notice its cloning', async () => {
+    const replica = await awake();
+    // The helper forgets what the kernel said, and it says it only once.
+    await replica.machine.helper.call('arm', {}, z.unknown(), { deadlineMs: 30_000 });
+    const failure = await gate(replica);
+    expect(failure?.[0]).toBe('entropy');
+    expect(failure?.[1]).toContain('the kernel did not reseed its random numbers');
+    await replica.discard();
+  });
+
+  it('fails a guest whose helper is dead', async () => {
+    const replica = await awake();
+    await replica.guest.spawn({ argv: ['sh', '-c', 'sleep 1; pkill -STOP -f [g]ymbus-helper'], user: 'root' }, never);
+    const ping = (): Promise<string> =>
+      replica.machine.helper.ping(500).then(
+        () => 'up',
+        () => 'silent',
+      );
+    await expect.poll(ping, { timeout: 30_000 }).toBe('silent');
+    expect((await gate(replica))?.[0]).toBe('helper');
+    await replica.discard();
+  });
+
+  it('ends when the machine dies under it, and says how that died', async () => {
+    const replica = await vm.replica('frozen');
+    process.kill(replica.machine.pid, 'SIGSTOP');
+    setTimeout(() => process.kill(replica.machine.pid, 'SIGKILL'), 1_000);
+    await expect(replica.thaw()).rejects.toThrow('qemu exited with signal SIGKILL');
+    expect(replica.phase).toBe('failed');
+    expect(replica.cause).toBe('qemu exited with signal SIGKILL');
+    await replica.discard();
+  });
+});
