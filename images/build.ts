@@ -13,7 +13,7 @@ import { Recipe } from './recipe.ts';
 import { commonFiles } from './recipes.ts';
 import { type Image, imagesDirectory, readImage, SHORT_DIGEST } from './store.ts';
 
-export interface BuildProgress {
+interface BuildProgress {
   readonly phase: 'waiting' | 'packages' | 'root' | 'disk' | 'finishing';
   /** Of the whole build, 0 to 1; null while another build is waited for. */
   readonly fraction: number | null;

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import type { Recipe } from './recipe.ts';
 
 /** Raised when the builder itself makes something else of the same recipe. */
-export const BUILDER_VERSION = 1;
+const BUILDER_VERSION = 1;
 
 /** What the slow first half of a build (packages) depends on. */
 export function baseDigest(recipe: Recipe): string {

@@ -11,7 +11,7 @@ export interface CommonFiles {
   readonly initrdInit: string;
 }
 
-export const HELPER_PATH = '/usr/local/lib/gymbus/gymbus-helper.py';
+const HELPER_PATH = '/usr/local/lib/gymbus/gymbus-helper.py';
 const CHROOT_TIMEOUT_MS = 120_000;
 
 /** Turn a tree of packages into the guest's root: user, files, units, time zone, identity. */

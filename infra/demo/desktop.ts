@@ -26,7 +26,7 @@ export const key = (name: string): ActionInput => ({ type: 'key', key: name });
 export const hotkey = (...keys: string[]): ActionInput => ({ type: 'hotkey', keys });
 export const type = (text: string): ActionInput => ({ type: 'type', text });
 const wait = (seconds: number): ActionInput => ({ type: 'wait', seconds });
-export const done: ActionInput = { type: 'done' };
+const done: ActionInput = { type: 'done' };
 
 /**
  * An action that starts something slow. A runner takes the picture after a step when the desktop is done, or when its patience is over:

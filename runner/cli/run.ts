@@ -30,7 +30,7 @@ export const runCommand = new Command('run')
   });
 
 /** The variables, what they are for and their defaults, as the schema says. */
-export function configurationHelp(): string {
+function configurationHelp(): string {
   return Object.entries(CONFIGURATION)
     .map(([name, schema]) => {
       const fallback = schema.safeParse(undefined);

@@ -101,7 +101,7 @@ type Step =
 const reports = (...list: InputEvent[][]): Step => ({ kind: 'reports', reports: list });
 
 /** What an action comes to. @throws ActionRejected */
-export function plan(action: InputAction, screen: ScreenSize): Step[] {
+function plan(action: InputAction, screen: ScreenSize): Step[] {
   const point = (x: number, y: number): InputEvent[] => {
     if (x < 0 || y < 0 || x >= screen.width || y >= screen.height) {
       throw new ActionRejected(

@@ -29,7 +29,7 @@ export async function qemuProcesses(): Promise<FoundProcess[]> {
 }
 
 /** When a process started, in clock ticks since the host's boot; null when there is none, or only its remains. */
-export async function processStart(pid: number): Promise<number | null> {
+async function processStart(pid: number): Promise<number | null> {
   const stat = await readFile(`/proc/${pid}/stat`, 'latin1').catch(() => null);
   if (stat === null) return null;
   // The name in parentheses may hold anything, spaces and parentheses included.

@@ -1,7 +1,7 @@
 import type { Region } from '../qemu/picture.ts';
 
 /** A command run in the guest while a template is made; anything but exit 0 within its time fails the template. */
-export interface PreparationCommand {
+interface PreparationCommand {
   argv: string[];
   user: 'user' | 'root';
   timeout_s: number;

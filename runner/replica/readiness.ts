@@ -4,7 +4,7 @@ import type { Guest } from '../../functions/guest.ts';
 import type { Machine } from '../qemu/machine.ts';
 import type { ImageFiles } from './image-files.ts';
 
-export const Desktop = z.object({
+const Desktop = z.object({
   x_alive: z.boolean(),
   windows: z.array(z.looseObject({ class: z.string(), type: z.string().default('normal'), title: z.string() })),
 });

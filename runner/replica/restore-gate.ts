@@ -30,7 +30,7 @@ export interface GuestIdentity {
 }
 
 /** Largest difference to the host's clock that a clone may have. */
-export const MAX_SKEW_MS = 500;
+const MAX_SKEW_MS = 500;
 /** Cold code under software emulation: 60 ms on an idle host, seconds on one with no processor to spare. */
 const HELPER_DEADLINE_MS = 15_000;
 /** The pointer is drawn within 0.1 s; some seconds on a starved host. */
@@ -155,7 +155,7 @@ async function provePicture(machine: Machine, template: Template, signal: AbortS
 }
 
 /** @throws GateFailed for a picture that is black or only partly the template's */
-export function plausible(picture: Picture, template: Template): void {
+function plausible(picture: Picture, template: Template): void {
   if (darkness(picture) > MAX_DARKNESS) throw new GateFailed('black', 'the screen is black');
   const share = difference(picture, template.golden, template.image.manifest.volatile_regions);
   if (share > MAX_DIFFERENCE) {

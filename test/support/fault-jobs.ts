@@ -33,6 +33,6 @@ export function slowJob(batch: string, over: Partial<TrajectoryJobInput> = {}): 
   });
 }
 
-export function guestSleep(seconds: number): SetupStep {
+function guestSleep(seconds: number): SetupStep {
   return { type: 'execute', parameters: { command: ['sleep', String(seconds)] } };
 }

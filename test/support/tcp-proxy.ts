@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 
 /** What becomes of the bytes of one direction: passed on, kept back until they are passed again, or thrown away. */
-export type Passage = 'pass' | 'hold' | 'drop';
+type Passage = 'pass' | 'hold' | 'drop';
 
 /**
  * A TCP proxy before a server that stops passing bytes when the test says so, the connection left open: what a broken

@@ -21,11 +21,11 @@ import { openArea, type StorageArea } from '../../runner/storage/area.ts';
 const FLOOR_BYTES = 2 ** 31;
 
 export const never = new AbortController().signal;
-export const cacheDir = defaultCacheDir();
+const cacheDir = defaultCacheDir();
 /** The tests' own storage area: its templates are kept from run to run, so that only the first one boots a guest. */
-export const dataDir = path.join(cacheDir, 'test-data');
-export const settings: ReplicaSettings = { accelerator: 'auto', diskFloorBytes: FLOOR_BYTES, cacheDir };
-export const log = pino({ level: process.env.GYMBUS_LOG_LEVEL ?? 'silent' }, pino.destination(2));
+export const dataDir = process.env.GYMBUS_TEST_DATA ?? path.join(cacheDir, 'test-data');
+const settings: ReplicaSettings = { accelerator: 'auto', diskFloorBytes: FLOOR_BYTES, cacheDir };
+const log = pino({ level: process.env.GYMBUS_LOG_LEVEL ?? 'silent' }, pino.destination(2));
 
 /** A real image, its template and whatever replicas a test makes of it. Disposing it must leave nothing behind, or throws. */
 export interface Fixture extends AsyncDisposable {
