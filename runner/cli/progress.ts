@@ -63,7 +63,8 @@ function terminalView(title: string, stream: NodeJS.WriteStream): ProgressView {
 }
 
 function openBar(stream: NodeJS.WriteStream, payload: { title: string; message: string }) {
-  const format = '{title} [{bar}] {percentage}%  {message}';
+  // The time tells that it lives, where a fraction stands still for a minute.
+  const format = '{title} [{bar}] {percentage}%  {duration_formatted}  {message}';
   const bars = new MultiBar(
     { stream, format, barsize: BAR_COLUMNS, hideCursor: true, clearOnComplete: false, linewrap: false },
     Presets.shades_classic,

@@ -43,11 +43,11 @@ async function conclude(batch: string, job: string): Promise<void> {
 it('watch is a bar that fills, and ends by itself', async () => {
   await submit('bar', 4);
   await using watch = terminal(['watch', 'bar'], { columns: 120 });
-  await watch.shows(/bar \[░+\] 0% {2}0 done, 0 running, 4 waiting; no live runner serves debian-desktop/);
+  await watch.shows(/bar \[░+\] 0% {2}\d+s {2}0 done, 0 running, 4 waiting; no live runner serves debian-desktop/);
   await conclude('bar', 'j0');
-  await watch.shows(/bar \[█{6}░{18}\] 25% {2}1 done, 0 running, 3 waiting/);
+  await watch.shows(/bar \[█{6}░{18}\] 25% {2}\d+s {2}1 done, 0 running, 3 waiting/);
   for (const job of ['j1', 'j2', 'j3']) await conclude('bar', job);
-  await watch.shows(/bar \[█{24}\] 100% {2}4 done, 0 running, 0 waiting/);
+  await watch.shows(/bar \[█{24}\] 100% {2}\d+s {2}4 done, 0 running, 0 waiting/);
   expect(await watch.exit()).toBe(0);
   expect(watch.sent.lastIndexOf(SHOW_CURSOR)).toBeGreaterThan(watch.sent.lastIndexOf(HIDE_CURSOR));
 });
@@ -79,7 +79,7 @@ it('get shows how far it is', async () => {
   await recording.finish({ outcome: sampleResult(address), versions: {} }, never);
   await using get = terminal(['get', 'films/a', path.join(servers.place.folder, 'down')], { columns: 120 });
   expect(await get.exit()).toBe(0);
-  expect(get.text).toMatch(/films\/a \[█{24}\] 100% {2}7 of 7 files/);
+  expect(get.text).toMatch(/films\/a \[█{24}\] 100% {2}\d+s {2}7 of 7 files/);
   expect(get.text).toMatch(/attempt 1-abcdefgh: 7 files, \d+ bytes, 7 verified, 0 were there/);
 });
 
@@ -88,7 +88,7 @@ it('submit shows how far it is', async () => {
   await writeFile(file, lines('bulk', 3_000));
   await using submitting = terminal(['submit', file]);
   expect(await submitting.exit()).toBe(0);
-  expect(submitting.text).toMatch(/publish \[█{24}\] 100% {2}3000 of 3000 jobs/);
+  expect(submitting.text).toMatch(/publish \[█{24}\] 100% {2}\d+s {2}3000 of 3000 jobs/);
   expect(submitting.text).toContain('3000 queued');
   expect(await jobsLeft(servers.bus)).toBeGreaterThanOrEqual(3_000);
 });
