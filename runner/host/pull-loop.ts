@@ -1,4 +1,5 @@
 import type { Batches, TakenJob } from '../bus/batches.ts';
+import { joinSignals } from '../job/limit.ts';
 import type { ReplicaPool, Reservation } from '../replica/contract.ts';
 
 /** The host, as looked at before each pull. */
@@ -19,8 +20,8 @@ export interface PullLoopParams {
   signal: AbortSignal;
 }
 
-/** A host that holds looks again this often whether it may pull. */
-const HOLD_LOOK_MS = 1_000;
+/** A host that holds looks again this often whether it may pull; one that waits for a replica, whether it has begun to hold. */
+const LOOK_MS = 1_000;
 
 /**
  * Takes jobs for one image while there are ready replicas for them: point 1 of the law of delivery. Resolves when `signal` aborts.
@@ -32,12 +33,12 @@ export async function pullLoop(imageName: string, params: PullLoopParams): Promi
     const look = await params.look();
     params.onLook(look);
     if (look.reason !== null) {
-      await pause(HOLD_LOOK_MS, signal);
+      await pause(LOOK_MS, signal);
       continue;
     }
     const reservations = reserveAll(pool, imageName);
     if (reservations.length === 0) {
-      await pool.waitReady(imageName, signal);
+      await waitReady(pool, imageName, signal);
       continue;
     }
     const taken = await batches.take(imageName, reservations.length, signal);
@@ -55,6 +56,18 @@ function reserveAll(pool: ReplicaPool, imageName: string): Reservation[] {
   const reservations: Reservation[] = [];
   for (let next = pool.reserve(imageName); next !== null; next = pool.reserve(imageName)) reservations.push(next);
   return reservations;
+}
+
+/** With no room for new replicas none may ever come: it returns to look why. */
+async function waitReady(pool: ReplicaPool, imageName: string, signal: AbortSignal): Promise<void> {
+  const late = new AbortController();
+  const timer = setTimeout(() => late.abort(), LOOK_MS);
+  using either = joinSignals(signal, late.signal);
+  try {
+    await pool.waitReady(imageName, either.signal);
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 function pause(ms: number, signal: AbortSignal): Promise<void> {
