@@ -14,6 +14,7 @@ import { cacheDir } from '../support/nats.ts';
 import { natsCliEnv } from '../support/nats-cli.ts';
 import { ancestors, descendants, openIn, processes } from '../support/process-tree.ts';
 import { ensurePython } from '../support/python.ts';
+import { blocksOf, readmeFile } from '../support/readme.ts';
 import { available } from '../support/requirement.ts';
 import { Terminal } from '../support/terminal.ts';
 
@@ -102,6 +103,13 @@ async function expectNothingLeft(up: Up): Promise<void> {
   for (const folder of up.runFolders) await expect(readdir(folder)).rejects.toThrow('ENOENT');
 }
 
+/** The README's job, in one line. */
+async function exampleJob(batch: string): Promise<string> {
+  const blocks = blocksOf(await readFile(readmeFile, 'utf8'));
+  const job = blocks.find(({ language, text }) => language === 'json' && text.includes('gymbus.job.v1'));
+  return JSON.stringify({ ...JSON.parse(job?.text ?? ''), batch_id: batch });
+}
+
 const shell = (command: string, more: Record<string, string> = {}) =>
   execa('sh', ['-ec', command], { cwd: root, env: { ...env, ...more }, reject: false, all: true, timeout: COMMAND_MS });
 
@@ -132,19 +140,21 @@ describe.skipIf(!available('vm') || !available('reflink'))('npx gymbus up', () =
        "$PYTHON" -m awscli s3 ls "s3://$GYMBUS_BUCKET/"
        "$PYTHON" -c 'import boto3; print([b["Name"] for b in boto3.client("s3").list_buckets()["Buckets"]])'
        "$PUBLISHERS/publish.sh" up-test battery
-       "$PYTHON" "$PUBLISHERS/publish.py" up-test 1`,
-      clients,
+       "$PYTHON" "$PUBLISHERS/publish.py" up-test 1
+       echo "$EXAMPLE" | npx gymbus submit -`,
+      { ...clients, EXAMPLE: await exampleJob('up-test') },
     );
     expect(visited.exitCode, visited.all).toBe(0);
     expect(visited.all).toContain('GYMBUS_JOBS');
     expect(visited.all).toContain("['gymbus']");
 
     const watched = await shell('npx gymbus watch up-test', { GYMBUS_LOG_LEVEL: 'info' });
-    expect(watched.all).toContain('up-test: 2 done, 0 running, 0 waiting');
+    expect(watched.all).toContain('up-test: 3 done, 0 running, 0 waiting');
     const results = JSON.parse((await shell('npx gymbus results up-test --json')).stdout) as Result[];
     expect(results).toMatchObject([
       { job_id: 'battery', status: 'completed', score: 1, answer: 'no battery here' },
       { job_id: 'explore-00000', status: 'completed', score: null, steps: 10, stop_reason: 'policy_exhausted' },
+      { job_id: 'rename-0007', status: 'completed', score: 1, metadata: { group: 'g1' } },
     ]);
     const prefix = results[1]?.trajectory?.replace('s3://gymbus/', '') ?? '';
     const read = await shell(
