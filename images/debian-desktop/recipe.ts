@@ -131,6 +131,8 @@ export const debianDesktop: Recipe = Recipe.parse({
     'root=/dev/vda rw console=ttyS0 quiet loglevel=3 systemd.show_status=0 fsck.mode=skip net.ifnames=0',
     'mitigations=off nokaslr audit=0 apparmor=0 nowatchdog init_on_alloc=0 transparent_hugepage=never',
     'vt.global_cursor_default=0 panic=-1',
+    // Words the kernel does not know reach systemd as its environment: no system call filters, each costs 0.1 s to start.
+    'SYSTEMD_SECCOMP=0',
   ].join(' '),
   readiness: {
     windows: [
