@@ -56,7 +56,9 @@ const Environment = z.object({
   GYMBUS_SETTLE_MAX_MS: number
     .min(0)
     .default(10_000)
-    .describe('Most time it may take to come to rest; then its picture is taken as it is'),
+    .describe(
+      'Most time it may take to come to rest, what it waits for a busy host left out; then its picture is taken as it is',
+    ),
   GYMBUS_DRAIN_S: number
     .min(0)
     .default(20)

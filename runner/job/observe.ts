@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Replica } from '../replica/contract.ts';
+import { longestMs, type Replica, type SettleLimits } from '../replica/contract.ts';
 import { LimitPassed, within } from './limit.ts';
 
 /** How one look at the desktop is taken. */
 export interface LookSettings {
-  settle: { minMs: number; maxMs: number };
+  settle: SettleLimits;
   /** A picture takes some 0.1 s; a machine that shares its cores with a building template may need ten times that. */
   pictureMs: number;
   /** A read harms nothing when repeated. */
@@ -32,7 +32,7 @@ export async function takePicture(
   for (let tries = 1; ; tries++) {
     try {
       if (waits) {
-        const limitMs = settle.maxMs + look.pictureMs;
+        const limitMs = longestMs(settle.maxMs) + look.pictureMs;
         await within(limitMs, 'waiting for the desktop to stand still', signal, (inner) =>
           replica.settle(settle, inner),
         );

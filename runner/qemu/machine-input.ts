@@ -4,6 +4,7 @@ import { GuestSilent } from '../../functions/guest.ts';
 import { HelperError } from './errors.ts';
 import type { HelperClient } from './helper.ts';
 import type { InputPort } from './input.ts';
+import { Patience } from './patience.ts';
 import type { Processors } from './processors.ts';
 import type { QmpClient } from './qmp.ts';
 import { quietFor } from './quiet.ts';
@@ -56,7 +57,7 @@ export function machineInput(qmp: QmpClient, helper: HelperClient, processors: P
       await helper.call('type_text', { text }, z.unknown(), { deadlineMs, signal });
     },
     rest: async ({ quietMs, maxMs }, signal) => {
-      await quietFor(processors, quietMs, maxMs, signal);
+      await quietFor(processors, quietMs, await Patience.begin(processors, maxMs), signal);
     },
     scrollSideways: async (notches, signal) => {
       // X numbers the wheel's sideways notches as buttons 6 and 7.

@@ -4,16 +4,13 @@ import type { QmpClient } from './qmp.ts';
 
 const Cpus = z.array(z.object({ 'thread-id': z.number() }));
 
-/** A moment of the guest's processors, as the host's scheduler accounts for them. */
+/** A moment of the guest's processors, as the host's scheduler accounts for them. Times are of all of them, since the machine's start. */
 export interface Load {
   /** Whether none of them ran or waited for its turn at this moment. */
   asleep: boolean;
-  /**
-   * Milliseconds that they ran or waited for their turn, in all, since the machine was started. The wait counts: on a busy host a
-   * guest with work to do gets little time, and one without it sleeps all the same. True only of a moment when all are asleep,
-   * for a wait is booked when it is over.
-   */
-  busyMs: number;
+  ranMs: number;
+  /** Waited for its turn: on a busy host a guest with work to do gets little time. Booked when the wait is over. */
+  waitedMs: number;
 }
 
 /** The virtual processors of one machine. */
@@ -41,7 +38,8 @@ export class Processors {
     }
     return {
       asleep: loads.every(({ asleep }) => asleep),
-      busyMs: loads.reduce((sum, { busyMs }) => sum + busyMs, 0),
+      ranMs: loads.reduce((sum, { ranMs }) => sum + ranMs, 0),
+      waitedMs: loads.reduce((sum, { waitedMs }) => sum + waitedMs, 0),
     };
   }
 
@@ -59,5 +57,5 @@ async function loadOf(task: string): Promise<Load | null> {
   const [ran = Number.NaN, waited = Number.NaN] = times.split(' ').map(Number);
   // The name in parentheses may hold anything, spaces and parentheses included.
   const state = stat.slice(stat.lastIndexOf(')') + 2, stat.lastIndexOf(')') + 3);
-  return { asleep: state !== 'R', busyMs: (ran + waited) / 1e6 };
+  return { asleep: state !== 'R', ranMs: ran / 1e6, waitedMs: waited / 1e6 };
 }

@@ -2,6 +2,7 @@ import type { Guest } from '../../functions/guest.ts';
 import type { Accelerator, InputAction, ReplicaPhase } from '../../schemas/index.ts';
 
 export { ActionRejected, MaybeDelivered, ReplicaLost } from '../qemu/errors.ts';
+export { longestMs } from '../qemu/patience.ts';
 
 /** A virtual machine, or a stand-in that says so in `accelerator`. Used for one attempt, then discarded. */
 export interface Replica extends AsyncDisposable {
@@ -20,12 +21,19 @@ export interface Replica extends AsyncDisposable {
    * @throws MaybeDelivered it may have landed; never to be repeated
    */
   act(action: InputAction, signal: AbortSignal): Promise<void>;
-  /** Waits until the picture stands still: at least `minMs`, at most `maxMs` after the call. @returns whether it came to rest */
-  settle(limits: { minMs: number; maxMs: number }, signal: AbortSignal): Promise<boolean>;
+  /** Waits until the desktop is at rest. @returns false when it was not in time */
+  settle(limits: SettleLimits, signal: AbortSignal): Promise<boolean>;
   /** What is left to look at when something went wrong; never throws, whatever state the machine is in. */
   diagnostics(): Promise<Diagnostics>;
   /** Kills it and removes everything it owned; idempotent, off the critical path. */
   discard(): Promise<void>;
+}
+
+export interface SettleLimits {
+  /** For so long the desktop must have been at rest. */
+  minMs: number;
+  /** Time it has to come to rest, in the guest's own time: what it spends waiting for a busy host does not count. */
+  maxMs: number;
 }
 
 export interface ImageRef {

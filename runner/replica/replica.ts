@@ -7,13 +7,13 @@ import { HelperGuest } from '../qemu/guest.ts';
 import type { Machine } from '../qemu/machine.ts';
 import { restoreState } from '../qemu/migration.ts';
 import { startClone } from './clone.ts';
-import type { Diagnostics, ImageRef, Replica } from './contract.ts';
+import type { Diagnostics, ImageRef, Replica, SettleLimits } from './contract.ts';
 import type { Engine } from './engine.ts';
 import { nowTicks } from './host-processes.ts';
 import { DESKTOP_PASSWORD } from './image-files.ts';
 import { identityHolder, type OwnerRecord, releaseOwnership, takeOwnership } from './ownership.ts';
 import { passGate, setClock } from './restore-gate.ts';
-import { type SettleLimits, settle } from './settle.ts';
+import { settle } from './settle.ts';
 import {
   FIRST_STATE,
   PHASE_DEADLINE_MS,

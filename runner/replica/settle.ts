@@ -1,16 +1,11 @@
 import type { Machine } from '../qemu/machine.ts';
+import { Patience } from '../qemu/patience.ts';
 import { type Region, same } from '../qemu/picture.ts';
-import { quietFor, staysQuiet } from '../qemu/quiet.ts';
+import { quietFor, watchQuiet } from '../qemu/quiet.ts';
+import type { SettleLimits } from './contract.ts';
 
 /** What is looked at to know that a desktop is done with what it was told. */
 export type Settling = Pick<Machine, 'screen' | 'processors'>;
-
-export interface SettleLimits {
-  /** For so long the desktop must have been at rest. */
-  minMs: number;
-  /** Not long after this, whatever the desktop does; counted from the call. */
-  maxMs: number;
-}
 
 /** Long enough to tell a guest that works from one that sleeps. */
 const LOOK_MS = 25;
@@ -27,14 +22,13 @@ export async function settle(
   { minMs, maxMs }: SettleLimits,
   signal: AbortSignal,
 ): Promise<boolean> {
-  const start = performance.now();
-  const leftMs = (): number => maxMs - (performance.now() - start);
+  const patience = await Patience.begin(processors, maxMs);
   for (;;) {
     // A picture costs more than a look at the processors: none is taken while the guest works anyway.
-    await quietFor(processors, LOOK_MS, leftMs(), signal);
+    if (!(await quietFor(processors, LOOK_MS, patience, signal))) return false;
     const before = await screen.picture(signal);
-    const quiet = await staysQuiet(processors, Math.max(minMs, LOOK_MS), leftMs(), signal);
-    if (quiet && same(before, await screen.picture(signal), volatile)) return true;
-    if (leftMs() < 0) return false;
+    const stretch = await watchQuiet(processors, Math.max(minMs, LOOK_MS), patience, signal);
+    if (stretch === 'late') return false;
+    if (stretch === 'quiet' && same(before, await screen.picture(signal), volatile)) return true;
   }
 }

@@ -7,19 +7,25 @@ import { type Settling, settle } from '../../runner/replica/settle.ts';
 const never = new AbortController().signal;
 const width = 4;
 
+interface Host {
+  accounts?: boolean;
+  /** Of the time at work, the share spent waiting for a turn. */
+  waitedShare?: number;
+}
+
 /** A desktop that works and changes its picture as told by the time since it was made. */
 class Desktop {
   pictures = 0;
   readonly #start = performance.now();
   readonly #workMs: (atMs: number) => number;
   readonly #shade: (atMs: number) => number;
-  readonly #accounts: boolean;
+  readonly #host: Host;
 
-  /** @param workMs processor time used until then @param shade of the picture */
-  constructor(workMs: (atMs: number) => number, shade: (atMs: number) => number, accounts = true) {
+  /** @param workMs time at work, or waiting for a turn to, until then @param shade of the picture */
+  constructor(workMs: (atMs: number) => number, shade: (atMs: number) => number, host: Host = {}) {
     this.#workMs = workMs;
     this.#shade = shade;
-    this.#accounts = accounts;
+    this.#host = host;
   }
 
   get settling(): Settling {
@@ -44,9 +50,12 @@ class Desktop {
   }
 
   #load(): Load | null {
-    if (!this.#accounts) return null;
+    const { accounts = true, waitedShare = 0 } = this.#host;
+    if (!accounts) return null;
     const atMs = performance.now() - this.#start;
-    return { busyMs: this.#workMs(atMs), asleep: this.#workMs(atMs + 1) === this.#workMs(atMs) };
+    const workMs = this.#workMs(atMs);
+    const waitedMs = workMs * waitedShare;
+    return { ranMs: workMs - waitedMs, waitedMs, asleep: this.#workMs(atMs + 1) === workMs };
   }
 }
 
@@ -93,7 +102,7 @@ describe('settling', () => {
   });
 
   it('knows by the picture alone where the host gives no account', async () => {
-    const desktop = new Desktop(idle, (atMs) => (atMs < 400 ? Math.floor(atMs / 5) : 7), false);
+    const desktop = new Desktop(idle, (atMs) => (atMs < 400 ? Math.floor(atMs / 5) : 7), { accounts: false });
     const { done, tookMs } = await desktop.settle({ minMs: 0, maxMs: 5_000 });
     expect(done).toBe(true);
     expect(tookMs).toBeGreaterThan(400);
@@ -106,6 +115,21 @@ describe('settling', () => {
       expect(done).toBe(false);
       expect(tookMs).toBeLessThan(900);
     }
+  });
+
+  it('has patience in time that the guest got: the same guest on a busy host takes longer, and no less is waited for', async () => {
+    const desktop = new Desktop((atMs) => Math.min(atMs, 1_200), plain, { waitedShare: 0.8 });
+    const { done, tookMs } = await desktop.settle({ minMs: 100, maxMs: 500 });
+    expect(done).toBe(true);
+    expect(tookMs).toBeGreaterThan(1_300);
+  });
+
+  it('loses patience with a host that gives the guest nothing', async () => {
+    const desktop = new Desktop((atMs) => atMs, plain, { waitedShare: 1 });
+    const { done, tookMs } = await desktop.settle({ minMs: 100, maxMs: 200 });
+    expect(done).toBe(false);
+    expect(tookMs).toBeGreaterThan(1_200);
+    expect(tookMs).toBeLessThan(1_600);
   });
 
   it('does not look at the clock', async () => {
@@ -130,7 +154,7 @@ describe('settling', () => {
 });
 
 describe('a stretch of time', () => {
-  const load = (busyMs: number, asleep = true): Load => ({ busyMs, asleep });
+  const load = (ranMs: number, asleep = true): Load => ({ ranMs, waitedMs: 0, asleep });
 
   it('is quiet when it was long enough, with little work, and all sleep at its end', () => {
     expect(judge(load(5), load(12), 100, 100)).toBe('quiet');
