@@ -10,8 +10,6 @@ export const PANEL = {
 /** Icons on the screen fill its left edge from the top, folders first, each kind by name. @param place from 0 */
 export const icon = (place: number) => ({ x: 60, y: 36 + 100 * place });
 
-/** What one step of a script may be: an action, or several sent together. */
-type ScriptStep = ActionInput | ActionInput[];
 type Point = { x: number; y: number };
 
 export const click = (at: Point): ActionInput => ({ type: 'click', ...at });
@@ -29,14 +27,18 @@ const wait = (seconds: number): ActionInput => ({ type: 'wait', seconds });
 const done: ActionInput = { type: 'done' };
 
 /**
- * An action that starts something slow. A runner takes the picture after a step when the desktop is done, or when its patience is over:
- * each of these waits is short where the desktop is quick, and as long as that patience where it is not.
+ * An action that starts something slow. A runner takes the picture after a step when the desktop has come to rest, or when its patience is
+ * over: each wait after it costs half a second where the desktop is quick, and that patience once more where it is not.
  */
-export const slow = (action: ActionInput): ScriptStep[] => [action, wait(0.5), wait(0.5)];
+export const slow = (action: ActionInput, waits = 1): ActionInput[] => [
+  action,
+  ...Array.from({ length: waits }, () => wait(0.2)),
+];
 
-/** A policy that plays these steps and then ends the episode. */
-export function script(...steps: (ScriptStep | ScriptStep[])[]): TrajectoryJobInput['policy'] {
-  return { name: 'scripted', params: { actions: JSON.parse(JSON.stringify([...steps, done].flat())) } };
+/** A policy that plays these actions, each a step, and then ends the episode. */
+export function script(...actions: (ActionInput | ActionInput[])[]): TrajectoryJobInput['policy'] {
+  // As a publisher writes it: fields that are left out are not there.
+  return { name: 'scripted', params: { actions: JSON.parse(JSON.stringify([...actions, done].flat())) } };
 }
 
 /** A set-up step that must work. */

@@ -23,7 +23,7 @@ const done = { status: 'completed', score: 1 } as const;
 
 /** Writes a text in the editor and saves it under this name, seen from the home folder. */
 const writeText = (text: string, file: string): TrajectoryJobInput['policy'] =>
-  script(slow(click(PANEL.textEditor)), type(text), slow(hotkey('ctrl', 's')), type(file), slow(key('enter')));
+  script(slow(click(PANEL.textEditor), 3), type(text), slow(hotkey('ctrl', 's'), 3), type(file), slow(key('enter')));
 
 /** Small tasks of a desktop, each played through mouse and keyboard and scored by what is then in the guest. */
 export const DEMO_JOBS: readonly DemoJob[] = [
@@ -32,7 +32,7 @@ export const DEMO_JOBS: readonly DemoJob[] = [
       job_id: 'new-folder',
       instruction: 'Use the file manager to make a folder named Reports in the home folder.',
       policy: script(
-        slow(click(PANEL.fileManager)),
+        slow(click(PANEL.fileManager), 2),
         slow(hotkey('ctrl', 'shift', 'n')),
         type('Reports'),
         slow(key('enter')),
@@ -61,10 +61,28 @@ export const DEMO_JOBS: readonly DemoJob[] = [
   },
   {
     job: {
+      job_id: 'close-window',
+      instruction: 'Close the text editor.',
+      setup: [
+        { type: 'launch', parameters: { command: ['mousepad'] } },
+        shell('for i in $(seq 100); do wmctrl -l | grep -q Mousepad && exit 0; sleep 1; done; exit 1'),
+      ],
+      policy: script(slow(click({ x: 987, y: 101 }))),
+      evaluator: {
+        func: 'check_include_exclude',
+        result: { type: 'vm_command_line', command: 'wmctrl -lx', shell: true },
+        expected: { type: 'rule', rules: { include: ['pcmanfm'], exclude: ['Mousepad'] } },
+      },
+      limits: { setup_s: 150 },
+    },
+    expect: done,
+  },
+  {
+    job: {
       job_id: 'rename-file',
       instruction: 'Rename the file draft.txt on the desktop to final.txt.',
       setup: [shell('echo "Chapter 1" > ~/Desktop/draft.txt')],
-      policy: script(click(icon(0)), slow(key('f2')), [hotkey('ctrl', 'a'), type('final.txt')], slow(key('enter'))),
+      policy: script(click(icon(0)), slow(key('f2')), hotkey('ctrl', 'a'), type('final.txt'), slow(key('enter'))),
       evaluator: prints('cd ~/Desktop && ls && cat final.txt', 'final.txt\nChapter 1\n'),
     },
     expect: done,
@@ -85,26 +103,8 @@ export const DEMO_JOBS: readonly DemoJob[] = [
       instruction:
         'Open a terminal, count the lines of log.txt in the home folder and write the number to lines.txt beside it.',
       setup: [shell('seq 137 > ~/log.txt')],
-      policy: script(slow(click(PANEL.terminal)), type('wc -l < log.txt > lines.txt'), slow(key('enter'))),
+      policy: script(slow(click(PANEL.terminal), 3), type('wc -l < log.txt > lines.txt'), slow(key('enter'))),
       evaluator: prints('cat ~/lines.txt', '137\n'),
-    },
-    expect: done,
-  },
-  {
-    job: {
-      job_id: 'close-window',
-      instruction: 'Close the text editor.',
-      setup: [
-        { type: 'launch', parameters: { command: ['mousepad'] } },
-        shell('for i in $(seq 100); do wmctrl -l | grep -q Mousepad && exit 0; sleep 1; done; exit 1'),
-      ],
-      policy: script(slow(click({ x: 987, y: 101 }))),
-      evaluator: {
-        func: 'check_include_exclude',
-        result: { type: 'vm_command_line', command: 'wmctrl -lx', shell: true },
-        expected: { type: 'rule', rules: { include: ['pcmanfm'], exclude: ['Mousepad'] } },
-      },
-      limits: { setup_s: 150 },
     },
     expect: done,
   },
@@ -125,7 +125,7 @@ export const DEMO_JOBS: readonly DemoJob[] = [
       job_id: 'misspelt-name',
       instruction: 'Rename the folder Plans on the desktop to Plans 2026.',
       setup: [shell('mkdir ~/Desktop/Plans')],
-      policy: script(click(icon(0)), slow(key('f2')), [hotkey('ctrl', 'a'), type('Plans 2206')], slow(key('enter'))),
+      policy: script(click(icon(0)), slow(key('f2')), hotkey('ctrl', 'a'), type('Plans 2206'), slow(key('enter'))),
       evaluator: prints('ls ~/Desktop', 'Plans 2026\n'),
       metadata: {
         note: 'The policy mistypes the name: the guest answers, the answer is wrong, the score is a valid 0.',
