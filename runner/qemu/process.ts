@@ -41,7 +41,9 @@ export class QemuProcess {
   private constructor(child: ChildProcess, pid: number) {
     this.#child = child;
     this.pid = pid;
-    this.exited = once(child, 'exit').then(([code, signal]) => ({ code, signal }));
+    this.exited = new Promise((resolve) => child.once('exit', (code, signal) => resolve({ code, signal })));
+    // A signal that cannot be sent is seen by the exit that does not come.
+    child.on('error', () => undefined);
     const [, , stderr, , qmp, helper, serial] = child.stdio as readonly unknown[];
     this.qmp = qmp as Duplex;
     this.helper = helper as Duplex;

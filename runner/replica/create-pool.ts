@@ -4,6 +4,7 @@ import { chooseAccelerator } from '../qemu/accelerator.ts';
 import { findQemu } from '../qemu/binary.ts';
 import type { StorageArea } from '../storage/area.ts';
 import { LockHeld, lockFile } from '../storage/host-lock.ts';
+import type { BuildProgress } from './build-progress.ts';
 import { hostRoom, planCapacity, replicaCost } from './capacity.ts';
 import type { Engine } from './engine.ts';
 import type { ImageFiles } from './image-files.ts';
@@ -13,7 +14,6 @@ import { reapOwned } from './reap.ts';
 import { openRunRoot } from './run-root.ts';
 import { Shelf } from './shelf.ts';
 import { ensureTemplate, type Template } from './template.ts';
-import type { BuildProgress } from './template-build.ts';
 
 export interface ReplicaSettings {
   /** Replicas that may act at once; by default from memory, processors and disk. */

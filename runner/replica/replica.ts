@@ -181,6 +181,11 @@ export class VirtualReplica implements Replica {
     };
   }
 
+  /** Takes it from whoever has it, for a reason from outside of it. */
+  condemn(cause: string): void {
+    this.#apply({ type: 'fail', cause });
+  }
+
   discard(): Promise<void> {
     this.#discarded ??= this.#discard().finally(() => {
       for (const listener of this.#discardListeners) listener();
@@ -244,7 +249,7 @@ export class VirtualReplica implements Replica {
     if (to === 'failed' || to === 'discarded') {
       const cause = this.#state.cause ?? 'discarded';
       this.#lost.abort(new ReplicaLost(cause));
-      // A leased one is left to be looked at until its user discards it.
+      // A leased one is left to be looked at until its user discards it. Should the kill fail, the discard meets it again.
       if (from !== 'leased' && to === 'failed') this.#machine?.kill(cause).catch(() => undefined);
     }
     this.#onPhase(this, from);

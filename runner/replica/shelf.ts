@@ -155,6 +155,8 @@ export class Shelf {
       again();
       return;
     }
+    // They read their memory from the file that was changed.
+    for (const replica of this.#members) replica.condemn(`template ${this.#template.key} was damaged`);
     this.#rebuild().then(
       (template) => {
         this.#template = template;

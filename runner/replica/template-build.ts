@@ -9,18 +9,12 @@ import { Machine } from '../qemu/machine.ts';
 import { saveState } from '../qemu/migration.ts';
 import { darkness, same, writePpm } from '../qemu/picture.ts';
 import { copySparse } from '../storage/clone.ts';
+import { type BuildPhase, type BuildProgress, ProgressReporter } from './build-progress.ts';
 import type { Engine } from './engine.ts';
 import { DESKTOP_PASSWORD, type ImageFiles } from './image-files.ts';
 import { parkingSpot } from './parking.ts';
 import { awaitDesktop } from './readiness.ts';
 import { stampOf, type TemplateRecord } from './template-record.ts';
-
-export interface BuildProgress {
-  phase: 'waiting' | 'copying' | 'booting' | 'desktop' | 'warming' | 'settling' | 'saving' | 'done';
-  /** 0 to 1 over the whole build, from how long each phase took when it was measured. */
-  fraction: number;
-  message: string;
-}
 
 export interface BuildOrder {
   key: string;
@@ -50,15 +44,16 @@ export async function buildTemplate(
   const { image, folder, hardware } = order;
   const started = performance.now();
   const log = engine.log.child({ template: order.key, image: image.name });
-  const report = (phase: BuildProgress['phase'], fraction: number, message: string): void => {
+  using reporter = new ProgressReporter(progress);
+  const report = (phase: BuildPhase, message: string): void => {
     log.debug({ phase, elapsed_ms: Math.round(performance.now() - started) }, 'template build');
-    progress({ phase, fraction, message });
+    reporter.enter(phase, message);
   };
-  report('copying', 0, `copying the disk of ${image.name}`);
+  report('copying', `copying the disk of ${image.name}`);
   const diskPath = path.join(folder, 'disk.raw');
   const memoryPath = path.join(folder, 'ram');
   await copySparse(image.diskPath, diskPath, signal);
-  report('booting', 0.05, `booting ${image.name} (${hardware.accelerator})`);
+  report('booting', `booting ${image.name} (${hardware.accelerator})`);
   const runFolder = path.join(engine.runRoot, order.uuid.slice(0, 8));
   const bootedAt = performance.now();
   const machine = await Machine.start({
@@ -80,16 +75,15 @@ export async function buildTemplate(
   const either = AbortSignal.any([signal, machine.lost]);
   try {
     await machine.helper.waitUp(BOOT_DEADLINE_MS, either);
-    report('desktop', 0.5, 'waiting for the desktop');
+    report('desktop', 'waiting for the desktop');
     const guest = new HelperGuest(machine.helper, hardware.screen, {
       name: image.manifest.user,
       password: DESKTOP_PASSWORD,
     });
     await awaitDesktop(machine, guest, image.manifest.readiness, either);
     const bootMs = performance.now() - bootedAt;
-    for (const [index, command] of image.manifest.warmup.entries()) {
-      const fraction = 0.7 + (0.15 * index) / image.manifest.warmup.length;
-      report('warming', fraction, `warming up: ${command.argv.join(' ')}`);
+    for (const command of image.manifest.warmup) {
+      report('warming', `warming up: ${command.argv.join(' ')}`);
       const result = await guest.exec(
         { argv: command.argv, user: command.user, timeoutMs: command.timeout_s * 1_000 },
         either,
@@ -99,7 +93,7 @@ export async function buildTemplate(
         throw new Error(`warm-up command ${command.argv.join(' ')} ${how}: ${result.stderr.toString().trim()}`);
       }
     }
-    report('settling', 0.85, 'waiting for the desktop to stand still');
+    report('settling', 'waiting for the desktop to stand still');
     await machine.input.perform({ type: 'move', ...parkingSpot(hardware.screen) }, either);
     await standStill(machine, image, either);
     const identity = {
@@ -110,7 +104,7 @@ export async function buildTemplate(
     await standStill(machine, image, either);
     await machine.helper.call('arm', {}, z.unknown(), { deadlineMs: CALL_DEADLINE_MS, signal: either });
     await machine.pause();
-    report('saving', 0.95, 'saving memory and device state');
+    report('saving', 'saving memory and device state');
     const golden = await machine.screen.picture(either);
     if (darkness(golden) > MAX_DARKNESS) throw new Error(`the desktop of ${image.name} is black`);
     await writeFile(path.join(folder, 'golden.ppm'), writePpm(golden));
@@ -133,7 +127,7 @@ export async function buildTemplate(
       created_at: new Date().toISOString(),
     };
     await writeFile(path.join(folder, 'template.json'), `${JSON.stringify(record, null, 2)}\n`, { flush: true });
-    report('done', 1, `template of ${image.name} made`);
+    report('done', `template of ${image.name} made`);
   } catch (error) {
     const tail = machine.serial.subarray(-2_000).toString('utf8').trim();
     const cause = machine.cause ?? (error as Error).message;

@@ -4,10 +4,11 @@ import path from 'node:path';
 import type { Hardware } from '../qemu/arguments.ts';
 import { type Picture, parsePpm } from '../qemu/picture.ts';
 import { lockFile } from '../storage/host-lock.ts';
+import type { BuildProgress } from './build-progress.ts';
 import type { Engine } from './engine.ts';
 import { killFound, qemuProcesses } from './host-processes.ts';
 import type { ImageFiles } from './image-files.ts';
-import { type BuildProgress, buildTemplate } from './template-build.ts';
+import { buildTemplate } from './template-build.ts';
 import { imageHardware, templateKey } from './template-key.ts';
 import { stampOf, TemplateRecord } from './template-record.ts';
 
