@@ -38,7 +38,11 @@ export function classify(error: unknown): AttemptFailed {
       // A file that the job names and nobody put there, or a larger one than may be read, is the job's fault.
       return new AttemptFailed(inSetup ? 'setup' : 'storage', message, { cause: error });
     }
-    if (cause instanceof ReplicaLost) return new AttemptFailed('guest', message, { cause: error, replicaLost: true });
+    if (cause instanceof ReplicaLost) {
+      return cause.byHost
+        ? new AttemptFailed('host', message, { cause: error })
+        : new AttemptFailed('guest', message, { cause: error, replicaLost: true });
+    }
   }
   for (const cause of causesOf(error)) {
     if (cause instanceof PartFailed) return new AttemptFailed(cause.part, message, { cause: error });

@@ -1,6 +1,12 @@
 /** The machine is gone under its user. */
 export class ReplicaLost extends Error {
   override readonly name = 'ReplicaLost';
+  /** This host's disk failed under it: neither its guest nor its job had a part in that. */
+  readonly byHost: boolean;
+  constructor(message: string, options: { cause?: unknown; byHost?: boolean } = {}) {
+    super(message, { cause: options.cause });
+    this.byHost = options.byHost ?? false;
+  }
 }
 
 /** Nothing was sent to the guest. */

@@ -56,7 +56,7 @@ export class Machine {
     this.input = new InputDevices(machineInput(this.qmp, this.helper, this.processors), this.size);
     this.qmp.on('event', (event) => {
       const cause = endingEvent(event);
-      if (cause) this.lose(cause);
+      if (cause) this.lose(cause, { byHost: event.name === 'BLOCK_IO_ERROR' });
     });
     process.exited.then((exit) => this.lose(describeExit(exit, process.stderr)));
   }
@@ -112,8 +112,8 @@ export class Machine {
   }
 
   /** The first cause stays. */
-  lose(cause: string): void {
-    if (!this.lost.aborted) this.#lost.abort(new ReplicaLost(cause));
+  lose(cause: string, options: { byHost?: boolean } = {}): void {
+    if (!this.lost.aborted) this.#lost.abort(new ReplicaLost(cause, options));
   }
 
   run(): Promise<unknown> {

@@ -248,7 +248,8 @@ export class VirtualReplica implements Replica {
     this.#startTimer();
     if (to === 'failed' || to === 'discarded') {
       const cause = this.#state.cause ?? 'discarded';
-      this.#lost.abort(new ReplicaLost(cause));
+      const byHost = (this.#machine?.lost.reason as ReplicaLost | undefined)?.byHost ?? false;
+      this.#lost.abort(new ReplicaLost(cause, { byHost }));
       // A leased one is left to be looked at until its user discards it. Should the kill fail, the discard meets it again.
       if (from !== 'leased' && to === 'failed') this.#machine?.kill(cause).catch(() => undefined);
     }

@@ -39,6 +39,12 @@ describe('the class of an error', () => {
       'setup',
       false,
     ],
+    [
+      "a machine lost to its host's full disk",
+      part('guest', new ReplicaLost('guest disk failed on write', { byHost: true })),
+      'host',
+      false,
+    ],
     ['a full disk under a set-up', part('setup', new StorageFull('full')), 'host', false],
     ['no replica', new ClaimFailed('none'), 'host', false],
     ['a lost lease', new LeaseLost('lost'), 'host', false],
