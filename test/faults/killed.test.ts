@@ -1,6 +1,7 @@
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { openRunRoot } from '../../runner/replica/run-root.ts';
 import { attemptFiles, objectKeys, type TrajectoryJobInput } from '../../schemas/index.ts';
 import { eventually } from '../support/bus-jobs.ts';
 import { quickJob, slowJob } from '../support/fault-jobs.ts';
@@ -170,6 +171,8 @@ describe.skipIf(!available('fault'))('a runner killed with SIGKILL, another besi
     expect(await victim.logged('reaped what an earlier process left behind')).toMatchObject({ replicas: owned.length });
     const now = await ownedBy(victim, 'replicas');
     expect(now.filter((id) => owned.includes(id))).toEqual([]);
+    const sockets = await readdir(await openRunRoot());
+    expect(sockets.filter((name) => owned.some((id) => id.startsWith(name)))).toEqual([]);
     const still = await ownedBy(victim, 'spool');
     expect(still.filter((id) => spooled.includes(id))).toEqual([]);
     expect(await uuids(bystander), "the other runner's machines").toEqual(untouched);

@@ -1,3 +1,4 @@
+import { stat } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { eventually } from '../support/bus-jobs.ts';
 import { quickJob } from '../support/fault-jobs.ts';
@@ -70,5 +71,21 @@ describe.skipIf(!available('fault'))('a runner that starts', () => {
     await gym.publish(job);
     await expectSettled(gym, job);
     await runner.stop();
+  });
+
+  it('killed, leaves its storage area mounted; the next one finds it, and unmounts it when it stops', async () => {
+    const mounted = async () => (await stat(gym.area.path)).dev !== (await stat(gym.dataDir)).dev;
+    await gym.area[Symbol.asyncDispose]();
+    if (gym.area.description.includes('itself cannot reflink')) expect(await mounted()).toBe(false);
+    const first = await gym.start('mount');
+    const wasMounted = await mounted();
+    await first.kill();
+    expect(await mounted()).toBe(wasMounted);
+    const next = await gym.start('mount');
+    const job = quickJob('mounted');
+    await gym.publish(job);
+    await expectSettled(gym, job);
+    await next.stop();
+    expect(await mounted()).toBe(false);
   });
 });

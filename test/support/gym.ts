@@ -1,5 +1,6 @@
-import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { PubAck } from '@nats-io/jetstream';
 import { headers as newHeaders } from '@nats-io/transport-node';
 import { execa } from 'execa';
@@ -90,10 +91,10 @@ async function open(dataDir: string, releases: (() => unknown)[], release: () =>
   });
   releases.push(() => store[Symbol.dispose]());
   const area = await openArea({ dataDir, floorBytes: 2 ** 30 });
-  releases.push(() => area[Symbol.asyncDispose]());
+  releases.push(() => leave(area));
 
   const runners: RunnerProcess[] = [];
-  releases.push(() => expectNothingLeft(area, runners));
+  releases.push(() => expectNothingLeft(dataDir, area, runners));
   const clientEnv = {
     NATS_URL: nats.url,
     AWS_ENDPOINT_URL: proxy.endpoint,
@@ -161,8 +162,19 @@ export function publish(
   });
 }
 
+/** The last to leave unmounts it; whoever was killed in it may need a moment to be gone. */
+async function leave(area: StorageArea): Promise<void> {
+  await area[Symbol.asyncDispose]();
+  const mounted = async () => (await stat(area.path)).dev !== (await stat(path.dirname(area.path))).dev;
+  for (const endMs = performance.now() + GONE_MS; await mounted(); await sleep(50)) {
+    if (performance.now() > endMs)
+      throw new Error(`${area.path} is still mounted: something of a runner is left in it`);
+    await execa('umount', [area.path], { reject: false });
+  }
+}
+
 /** Ends what still runs; what a runner that stopped by itself left behind is a fault. */
-async function expectNothingLeft(area: StorageArea, runners: readonly RunnerProcess[]): Promise<void> {
+async function expectNothingLeft(dataDir: string, area: StorageArea, runners: readonly RunnerProcess[]): Promise<void> {
   const endedBefore = new Set(runners.filter(({ running }) => !running).map(({ id }) => id));
   await Promise.all(runners.map((runner) => runner[Symbol.asyncDispose]()));
   const left: string[] = [];
@@ -180,13 +192,14 @@ async function expectNothingLeft(area: StorageArea, runners: readonly RunnerProc
     for (const uuid of replicas) await removeIdentities(area, uuid);
     await rm(folder, { recursive: true, force: true });
     await rm(`${folder}.lock`, { force: true });
+    await rm(path.join(dataDir, 'runners', `${id}.lock`), { force: true });
   }
   if (left.length > 0) throw new Error(`runners left behind:\n  ${left.join('\n  ')}`);
 }
 
 /** A machine dies with its runner, however that went. */
 async function untilGone(uuids: readonly string[]): Promise<void> {
-  for (const endMs = performance.now() + GONE_MS; ; await new Promise((resolve) => setTimeout(resolve, 50))) {
+  for (const endMs = performance.now() + GONE_MS; ; await sleep(50)) {
     const alive = (await qemuProcesses()).filter(({ uuid }) => uuids.includes(uuid));
     if (alive.length === 0) return;
     if (performance.now() > endMs) throw new Error(`machines outlive their runner: ${alive.map(({ pid }) => pid)}`);

@@ -38,11 +38,14 @@ export class RunnerProcess implements AsyncDisposable {
   constructor({ id, areaPath, env }: RunnerSettings) {
     this.id = id;
     this.#areaPath = areaPath;
-    const child = spawn(process.execPath, [gymbusCommand, 'run', '--create-bucket'], {
+    // Should the test run itself be killed, nothing of it stays.
+    const tied = ['--pdeathsig', 'KILL', '--', process.execPath];
+    const child = spawn('setpriv', [...tied, gymbusCommand, 'run', '--create-bucket'], {
       stdio: ['ignore', 'ignore', 'pipe'],
       env: { ...process.env, GYMBUS_LOG_FORMAT: 'json', GYMBUS_RUNNER_ID: id, ...env },
     });
-    if (child.pid === undefined || child.stderr === null) throw new Error('node cannot be started');
+    if (child.pid === undefined || child.stderr === null)
+      throw new Error('setpriv cannot be started: it is part of util-linux');
     this.pid = child.pid;
     this.#child = child;
     this.exited = once(child, 'exit').then(([code, signal]) => ({ code, signal }));
