@@ -23,17 +23,24 @@ export interface Finding {
   remedy?: string;
 }
 
+/** A check that takes a while, before it is made. */
+export interface Pending {
+  what: string;
+  pending: string;
+}
+
 const MINIMUM_NODE = [20, 19] as const;
 const gib = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 /** Examines this machine, cheapest first. Each check stands alone: one that fails keeps no other from being made. */
-export async function* examineHost(config: Config, signal: AbortSignal): AsyncGenerator<Finding> {
+export async function* examineHost(config: Config, signal: AbortSignal): AsyncGenerator<Finding | Pending> {
   yield examineNode();
   yield await examineTools();
   yield await examineGo();
   const [qemu, found] = await examineQemu();
   yield found;
+  if (qemu) yield { what: 'accelerator', pending: 'booting a tiny guest under KVM, up to half a minute' };
   const accelerator = qemu ? await examineAccelerator(qemu, config, signal) : null;
   if (accelerator) yield accelerator.finding;
   const area = await examineArea(config, signal);
@@ -158,13 +165,23 @@ async function examineRoom(config: Config, accelerator: 'kvm' | 'tcg', freeBytes
 
 async function examineImages(config: Config): Promise<Finding> {
   const images = await listImages(config.cacheDir);
-  if (images.length > 0)
-    return { what: 'images', verdict: 'fine', found: images.map(describeImage).join('\n                  ') };
+  if (images.length === 0) {
+    const remedy = 'gymbus image build makes them';
+    return { what: 'images', verdict: 'note', found: `none in ${config.cacheDir}`, remedy };
+  }
+  // The newest first: what a runner takes that names no digest.
+  const newest = images.filter((image, index) => images.findIndex(({ name }) => name === image.name) === index);
+  const older = images.filter((image) => !newest.includes(image));
+  const bytes = older.reduce((sum, { manifest }) => sum + manifest.disk_allocated_bytes, 0);
   return {
     what: 'images',
-    verdict: 'note',
-    found: `none in ${config.cacheDir}`,
-    remedy: 'gymbus image build makes them',
+    verdict: 'fine',
+    found: newest.map(describeImage).join('\n'),
+    ...(older.length === 0
+      ? {}
+      : {
+          remedy: `${older.length} older in ${config.cacheDir}/images take ${gib(bytes)}; remove those no runner names`,
+        }),
   };
 }
 
@@ -179,7 +196,7 @@ async function examineBus(config: Config): Promise<Finding> {
       what: 'nats',
       verdict: 'note',
       found: messageOf(error),
-      remedy: 'a runner waits for it; NATS_URL says where it is, gymbus up starts a local one',
+      remedy: 'a runner waits for it; gymbus up starts a local one',
     };
   }
 }
@@ -194,7 +211,7 @@ async function examineStorage(config: Config): Promise<Finding> {
       what: 's3',
       verdict: 'note',
       found: messageOf(error),
-      remedy: 'AWS_ENDPOINT_URL and the usual AWS variables say where it is, gymbus up starts a local one',
+      remedy: 'AWS_ENDPOINT_URL says where it is where it is not AWS; gymbus up starts a local one',
     };
   }
 }

@@ -28,6 +28,7 @@ export const watchCommand = new Command('watch')
     if (progress.done + progress.running + progress.waiting === 0) {
       throw new CliError(`nothing is known of batch ${batch}: none of its jobs is queued, and none has an outcome`);
     }
+    if (!options.once) console.error(`how they ended: gymbus results ${batch}`);
   });
 
 /**
