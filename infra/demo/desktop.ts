@@ -42,7 +42,7 @@ export function script(...actions: (ActionInput | ActionInput[])[]): TrajectoryJ
 }
 
 /** A set-up step that must work. */
-export const shell = (command: string): SetupStep => ({
+export const shell = (command: string, options: { timeout?: number } = {}): SetupStep => ({
   type: 'execute',
-  parameters: { command, shell: true, expected_returncodes: [0] },
+  parameters: { command, shell: true, expected_returncodes: [0], ...options },
 });
