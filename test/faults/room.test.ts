@@ -132,7 +132,7 @@ describe.skipIf(!available('fault') || !available('reflink'))('no room on disk',
     await file.asked();
     await using filling = await fill(gym.area.path, 0);
     file.release();
-    const line = await runner.logged('job', { since });
+    const line = await runner.logged('job', { batch: 'used-up' });
     expect(line, JSON.stringify(line)).toMatchObject({ end: 'returned', class: 'host' });
     await expectHolding(since, /^disk: /);
     since = runner.lines.length;

@@ -62,7 +62,7 @@ describe.skipIf(!available('fault'))('a runner told to stop', () => {
     await gym.publish(job);
     await file.asked();
     await runner.stop();
-    expect(await runner.logged('job')).toMatchObject({ end: 'returned', class: 'host' });
+    expect(await runner.logged('job', { batch: 'given-back' })).toMatchObject({ end: 'returned', class: 'host' });
     file.release();
     await expectTakenUp(job);
   });

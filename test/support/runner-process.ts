@@ -24,6 +24,12 @@ export interface RunnerSettings {
   env: Record<string, string>;
 }
 
+interface Sought {
+  since?: number;
+  withinMs?: number;
+  batch?: string;
+}
+
 /** A real `gymbus run` in a process of its own: its log is read, and it can be frozen, killed and told to stop. */
 export class RunnerProcess implements AsyncDisposable {
   readonly id: string;
@@ -57,8 +63,15 @@ export class RunnerProcess implements AsyncDisposable {
     return this.#child.exitCode === null && this.#child.signalCode === null;
   }
 
-  /** The first line, from `since` on, with this message. @throws when the runner ends first, or it does not come */
-  async logged(message: string | RegExp, { since = 0, withinMs = LINE_MS } = {}): Promise<LogLine> {
+  /**
+   * The first line, from `since` on, with this message, and of this batch where one is named.
+   * @throws when the runner ends first, or it does not come
+   */
+  async logged(message: string | RegExp, options: Sought = {}): Promise<LogLine> {
+    const { since = 0, withinMs = LINE_MS, batch } = options;
+    const fits = (line: LogLine): boolean =>
+      (typeof message === 'string' ? line.msg === message : message.test(line.msg)) &&
+      (batch === undefined || line.batch === batch);
     const endMs = performance.now() + withinMs;
     for (let at = since; ; at++) {
       while (at >= this.lines.length) {
@@ -68,7 +81,7 @@ export class RunnerProcess implements AsyncDisposable {
         await this.#nextLine(leftMs);
       }
       const line = this.lines[at];
-      if (line && (typeof message === 'string' ? line.msg === message : message.test(line.msg))) return line;
+      if (line && fits(line)) return line;
     }
   }
 
