@@ -25,8 +25,9 @@ export default defineConfig({
         test: {
           name: 'vm',
           include: ['test/vm/**/*.test.ts'],
-          testTimeout: 5 * minute,
-          hookTimeout: 10 * minute,
+          // Some make a template: a minute where nothing else runs, several on a busy machine.
+          testTimeout: 15 * minute,
+          hookTimeout: 15 * minute,
           fileParallelism: false,
           sequence: { groupOrder: 1 },
         },
