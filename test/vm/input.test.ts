@@ -10,8 +10,8 @@ import { type Fixture, guestShell, never, openFixture } from './fixture.ts';
  * `press 1 x y`, `release 1 x y`, `move x y`, `key a`, `key+shift A`, `up a`.
  */
 const WATCHER = `
-import sys
 from Xlib import X, XK, display
+old = {f'{c}{n}' for c in 'LR' for n in range(1, 16)} | {'Prior', 'Next'}
 d = display.Display(':0')
 s = d.screen()
 w = s.root.create_window(0, 0, s.width_in_pixels, s.height_in_pixels, 0, s.root_depth, override_redirect=1,
@@ -20,7 +20,8 @@ w.map()
 d.sync()
 w.set_input_focus(X.RevertToParent, X.CurrentTime)
 d.sync()
-names = {getattr(XK, n): n[3:] for n in dir(XK) if n.startswith('XK_')}
+# Some keys have a second name, from keyboards of long ago.
+names = {getattr(XK, n): n[3:] for n in sorted(dir(XK), reverse=True) if n.startswith('XK_') and n[3:] not in old}
 out = open('/tmp/events', 'w', buffering=1)
 print('ready', file=out)
 while True:
@@ -67,15 +68,11 @@ describe('the pointer', () => {
   });
 
   it('reaches every column and row', async () => {
-    const wrong: string[] = [];
     for (let n = 0; n < 64; n += 1) {
-      const x = (n * 20 + 7) % 1280;
-      const y = (n * 11 + 3) % 720;
-      await act({ type: 'move', x, y });
-      const seen = await pointer();
-      if (seen.x !== x || seen.y !== y) wrong.push(`(${x}, ${y}) became (${seen.x}, ${seen.y})`);
+      const at = { x: (n * 20 + 7) % 1280, y: (n * 11 + 3) % 720 };
+      await act({ type: 'move', ...at });
+      await expect.poll(pointer, { timeout: 5_000 }).toMatchObject(at);
     }
-    expect(wrong).toEqual([]);
   });
 
   it('stays on the screen', async () => {
@@ -193,7 +190,7 @@ describe('an action, as X sees it', () => {
     ['enter', 'Return'],
     ['tab', 'Tab'],
     ['esc', 'Escape'],
-    ['page_down', 'Next'],
+    ['page_down', 'Page_Down'],
     ['home', 'Home'],
     ['left', 'Left'],
     ['delete', 'Delete'],
@@ -226,8 +223,8 @@ describe('an action, as X sees it', () => {
   });
 
   it('hotkey', async () => {
-    const list = await seen({ type: 'hotkey', keys: ['ctrl', 'alt', 't'] });
-    expect(list.slice(0, 3)).toEqual(['key Control_L', 'key+ctrl Alt_L', 'key+ctrl+alt t']);
+    const list = await seen({ type: 'hotkey', keys: ['ctrl', 'alt', 'j'] });
+    expect(list.slice(0, 3)).toEqual(['key Control_L', 'key+ctrl Alt_L', 'key+ctrl+alt j']);
     expect(list.at(-1)).toBe('up+ctrl Control_L');
   });
 });
