@@ -27,10 +27,7 @@ while True:
             break
         if not shown:
             break
-        try:
-            os.write(1, shown)
-        except BrokenPipeError:  # nobody looks any more: hang up
-            sys.exit(129)
+        os.write(1, shown)
 
 _, status = os.waitpid(pid, 0)
 code = os.waitstatus_to_exitcode(status)
