@@ -1,5 +1,5 @@
 import type { Dirent } from 'node:fs';
-import { readdir, readFile } from 'node:fs/promises';
+import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ImageManifest } from './manifest.ts';
 
@@ -27,7 +27,10 @@ export function defaultCacheDir(env: NodeJS.ProcessEnv = process.env): string {
   return join(env.XDG_CACHE_HOME ?? join(env.HOME ?? '/', '.cache'), 'gymbus');
 }
 
-/** Read one image directory; null when it holds no finished image. A manifest that does not parse is an error. */
+/**
+ * Read one image directory; null when it holds no finished image, or not all of it any more. A manifest that does not
+ * parse is an error.
+ */
 export async function readImage(directory: string): Promise<Image | null> {
   let text: string;
   try {
@@ -46,7 +49,7 @@ export async function readImage(directory: string): Promise<Image | null> {
     );
   }
   const manifest = parsed.data;
-  return {
+  const image: Image = {
     name: manifest.name,
     digest: manifest.digest,
     directory,
@@ -55,6 +58,17 @@ export async function readImage(directory: string): Promise<Image | null> {
     initrdPath: join(directory, 'initrd'),
     manifest,
   };
+  const [disk, kernel, initrd] = await Promise.all([image.diskPath, image.kernelPath, image.initrdPath].map(sizeOf));
+  return disk === manifest.disk_bytes && kernel && initrd ? image : null;
+}
+
+async function sizeOf(path: string): Promise<number> {
+  try {
+    return (await stat(path)).size;
+  } catch (error) {
+    if (isAbsent(error)) return 0;
+    throw error;
+  }
 }
 
 /** Every finished image that this version can read, newest first; what another version built is passed over. */

@@ -25,8 +25,6 @@ export default defineConfig({
         test: {
           name: 'vm',
           include: ['test/vm/**/*.test.ts'],
-          // Written, and not yet seen to pass in one run with all the others.
-          exclude: ['test/vm/{demo,determinism,osworld}.test.ts'],
           // Some make a template: a minute where nothing else runs, several on a busy machine.
           testTimeout: 15 * minute,
           hookTimeout: 15 * minute,

@@ -62,7 +62,8 @@ function untilFreed(path: string, signal: AbortSignal | undefined): Promise<void
       socket.destroy();
       resolve();
     };
-    signal?.addEventListener('abort', end, { once: true });
+    if (signal?.aborted) end();
+    else signal?.addEventListener('abort', end, { once: true });
     // Refused: it was freed between our two looks.
     socket.on('error', end);
     socket.on('close', end);

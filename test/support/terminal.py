@@ -27,7 +27,10 @@ while True:
             break
         if not shown:
             break
-        os.write(1, shown)
+        try:
+            os.write(1, shown)
+        except BrokenPipeError:  # nobody looks any more: hang up
+            sys.exit(129)
 
 _, status = os.waitpid(pid, 0)
 code = os.waitstatus_to_exitcode(status)

@@ -33,7 +33,7 @@ describe.skipIf(!available('vm') || !available('osworld'))("OSWorld's tasks, as 
     const command = ['submit', '--osworld', ...tasks.map(fileOf), '--batch', batch, ...policyOptions];
     const { stdout, stderr, exitCode } = await gym.cli(...command);
     expect(exitCode, stderr).toBe(0);
-    expect(stdout).toContain(`${tasks.length} queued, 0 were in the queue, 0 done before, 0 refused`);
+    expect(stdout).toBe(`${tasks.length} queued`);
   }
 
   async function outcome(batch: string, task: string, expected: Partial<Result>): Promise<Result> {

@@ -22,7 +22,7 @@ const root = path.resolve(import.meta.dirname, '../..');
 const publishers = path.join(root, 'test/integration/publishers');
 const runnerId = `up-${process.pid}`;
 /** A template may have to be made. */
-const READY_MS = 8 * 60_000;
+const READY_MS = 12 * 60_000;
 const GONE_MS = 20_000;
 /** The program's own, or what npm makes of a signal that it was sent as well. */
 const ENDED_BY_CTRL_C = [0, 130];
@@ -68,12 +68,19 @@ async function startUp(command: [string, ...string[]] = ['npx', 'gymbus', 'up'])
     const { records } = await ownedBy(path.join(testDataDir, 'area'), runnerId);
     expect(records.length).toBeGreaterThan(0);
     const runFolders = records.map((record) => record.run_folder);
-    const dispose = () => terminal[Symbol.asyncDispose]();
+    const dispose = () => hangUp(terminal);
     return { terminal, pid: status.pid, npm: npm.pid, ports, servers, runFolders, [Symbol.asyncDispose]: dispose };
   } catch (error) {
-    await terminal[Symbol.asyncDispose]();
+    await hangUp(terminal);
     throw error;
   }
+}
+
+/** However a test ended, the next one finds the data directory free. */
+async function hangUp(terminal: Terminal): Promise<void> {
+  await terminal[Symbol.asyncDispose]();
+  const ofStack = ({ command }: { command: string }) => command.includes(`${testDataDir}/stack`);
+  await eventually(async () => !(await processes()).some(ofStack), GONE_MS);
 }
 
 function listens(port: number): Promise<boolean> {
@@ -118,7 +125,11 @@ describe.skipIf(!available('vm') || !available('reflink'))('npx gymbus up', () =
   beforeAll(async () => {
     turn = await lockFile(path.join(testDataDir, 'test.lock'), READY_MS);
     await rm(path.join(testDataDir, 'stack'), { recursive: true, force: true });
-  }, READY_MS);
+    // Makes the template where there is none, so that each test has its time for itself.
+    await using first = await startUp();
+    first.terminal.interrupt();
+    await first.terminal.exit(GONE_MS);
+  }, READY_MS + 60_000);
   afterAll(async () => {
     await rm(path.join(testDataDir, 'stack'), { recursive: true, force: true });
     await rm(path.join(testDataDir, 'stack.json'), { force: true });
