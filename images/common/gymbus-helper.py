@@ -46,8 +46,6 @@ X_ALIVE_S = 2.0
 RESEED_WAIT_S = 0.5
 # A command may leave a child behind that holds its output open: how long to wait for more after it ended.
 OUTPUT_GRACE_S = 0.2
-# A guest is quiet when it had nothing to run at so many looks in a row, spread over the time asked for.
-QUIET_LOOKS = 5
 
 RESEEDED = b'crng reseeded due to virtual machine fork'
 RNDADDENTROPY = 0x40085203
@@ -520,38 +518,6 @@ def op_memory(_message):
     raise Refused('ENOENT', 'the kernel reports no MemAvailable')
 
 
-loadavg = os.open('/proc/loadavg', os.O_RDONLY | os.O_CLOEXEC)
-
-
-try:
-    inflight = os.open('/sys/block/vda/inflight', os.O_RDONLY | os.O_CLOEXEC)
-except FileNotFoundError:
-    inflight = None
-
-
-def busy():
-    """Whether another thread of the guest could run at this moment, or waits for the disk."""
-    if int(os.pread(loadavg, 128, 0).split()[3].partition(b'/')[0]) > 1:
-        return True
-    return inflight is not None and any(int(count) for count in os.pread(inflight, 64, 0).split())
-
-
-def op_settle(message):
-    """Wait until the guest has nothing to do: then what an action led to is on the screen. Counts what could run, not
-    idle time: on a busy host the guest's clock goes on while the guest does not."""
-    quiet_s = field(message, 'quiet_ms', (int, float), 100) / 1000
-    started = time.monotonic()
-    deadline = started + field(message, 'timeout_s', (int, float))
-    quiet = 0
-    while quiet < QUIET_LOOKS:
-        now = time.monotonic()
-        if now >= deadline:
-            break
-        time.sleep(min(quiet_s / QUIET_LOOKS, deadline - now))
-        quiet = 0 if busy() else quiet + 1
-    return {'settled': quiet >= QUIET_LOOKS, 'waited_ms': round((time.monotonic() - started) * 1000)}
-
-
 # --- input --------------------------------------------------------------------------------------------------------
 
 
@@ -907,7 +873,7 @@ def op_type_text(message):
 AT_ONCE = {'ping': lambda message: {}, 'clock': op_clock, 'memory': op_memory, 'input': op_input}
 OPS = {
     'restore': op_restore, 'arm': op_arm, 'exec': op_exec, 'spawn': op_spawn, 'read_file': op_read_file,
-    'write_file': op_write_file, 'type_text': op_type_text, 'settle': op_settle, 'pointer': op_pointer, 'desktop': op_desktop,
+    'write_file': op_write_file, 'type_text': op_type_text, 'pointer': op_pointer, 'desktop': op_desktop,
 }
 
 
