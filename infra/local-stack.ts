@@ -33,8 +33,6 @@ export interface LocalStackSettings {
   /** A port is fixed, or 0 for any free one. By default the usual one (4222, 7070) if free, else any. */
   ports?: { nats?: number | undefined; s3?: number | undefined };
   bucket?: string;
-  /** Told how the building of a missing server goes. */
-  onProgress?: (message: string) => void;
   signal?: AbortSignal | undefined;
 }
 
@@ -64,7 +62,7 @@ export async function startLocalStack(settings: LocalStackSettings): Promise<Loc
   const folder = path.join(dataDir, 'stack');
   await mkdir(path.join(folder, 's3'), { recursive: true, mode: 0o700 });
   await mkdir(path.join(folder, 'nats'), { recursive: true, mode: 0o700 });
-  const building = { cacheDir, signal, ...(settings.onProgress ? { onProgress: settings.onProgress } : {}) };
+  const building = { cacheDir, signal };
   const natsServer = await ensureTool('nats-server', building);
   const versitygw = await ensureTool('versitygw', building);
 

@@ -23,7 +23,7 @@ export type ToolName = keyof typeof TOOLS;
 export interface ToolOptions {
   /** Where built tools are kept, below `bin/`. */
   cacheDir: string;
-  /** Told, at most once a second, how a build goes: for people, and in one word. */
+  /** Told, at most once a second, how a build goes: for people, and in one word. How many packages there are is not known before. */
   onProgress?: (message: string, phase: 'waiting' | 'building' | 'compiling' | 'built') => void;
   signal?: AbortSignal | undefined;
 }
@@ -54,7 +54,7 @@ export async function ensureTool(name: ToolName, options: ToolOptions): Promise<
   const bin = path.dirname(folder);
   await using _lock = await fileLock(path.join(bin, `.lock-${name}-${tool.version}`), {
     signal: options.signal,
-    onWait: () => options.onProgress?.(`${name} ${tool.version}: another process builds it; waiting`, 'waiting'),
+    onWait: () => options.onProgress?.('another process builds it; waiting', 'waiting'),
   });
   if (await isExecutable(binary)) return binary;
   await checkGo(name, tool);
@@ -74,8 +74,7 @@ export async function ensureTool(name: ToolName, options: ToolOptions): Promise<
 async function build(name: string, tool: ToolDefinition, target: string, options: ToolOptions): Promise<void> {
   const { onProgress, signal } = options;
   const startedAtMs = performance.now();
-  const seconds = () => Math.round((performance.now() - startedAtMs) / 1000);
-  onProgress?.(`${name} ${tool.version}: building from source, about a minute`, 'building');
+  onProgress?.(`building ${tool.version} from source, about a minute`, 'building');
   // -v names each package as it is compiled; modules are named as they are fetched.
   const child = execa('go', ['install', '-v', `${tool.module}@v${tool.version}`], {
     env: { GOBIN: target, GOFLAGS: '-buildvcs=false', CGO_ENABLED: '0' },
@@ -91,7 +90,7 @@ async function build(name: string, tool: ToolDefinition, target: string, options
     if (!line.startsWith('go: ')) packages += 1;
     if (performance.now() - toldAtMs < PROGRESS_MS) continue;
     toldAtMs = performance.now();
-    onProgress?.(`${name} ${tool.version}: ${packages} packages compiled, ${seconds()} s`, 'compiling');
+    onProgress?.(`building ${tool.version} from source: ${packages} packages compiled`, 'compiling');
   }
   const result = await child;
   signal?.throwIfAborted();
@@ -101,7 +100,7 @@ async function build(name: string, tool: ToolDefinition, target: string, options
       cause: result,
     });
   }
-  onProgress?.(`${name} ${tool.version}: built in ${seconds()} s`, 'built');
+  onProgress?.(`built in ${Math.round((performance.now() - startedAtMs) / 1000)} s`, 'built');
 }
 
 /** @throws ToolMissing */

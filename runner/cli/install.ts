@@ -40,7 +40,7 @@ export async function ensureTools(
 ): Promise<string[]> {
   const paths: string[] = [];
   for (const name of names) {
-    const view = progressView('tool');
+    const view = progressView(`tool ${name}`);
     try {
       const onProgress = (message: string, phase: string): void => view.report({ phase, fraction: null, message });
       paths.push(await ensureTool(name, { cacheDir, signal, onProgress }));

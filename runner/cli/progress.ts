@@ -1,4 +1,4 @@
-import { MultiBar, Presets, type SingleBar } from 'cli-progress';
+import progress, { type GenericFormatter, type SingleBar } from 'cli-progress';
 
 /** One step of long work: `fraction` is 0 to 1, or null where it is not known. */
 interface Progress {
@@ -9,7 +9,7 @@ interface Progress {
   message: string;
 }
 
-/** Shows long work: a bar on a terminal, else one plain line whenever the phase changes. */
+/** Shows long work: on a terminal a line that is written over, with a bar where it is known how far the work is; else one plain line whenever the phase changes. */
 export interface ProgressView {
   report(progress: Progress): void;
   /** Fills the bar of what was reported; nothing where nothing was. */
@@ -41,33 +41,51 @@ function plainView(title: string, stream: NodeJS.WriteStream): ProgressView {
 /** Columns of a bar: what is left of a narrow terminal belongs to the words. */
 const BAR_COLUMNS = 24;
 
+/** The time tells that it lives; a percentage is only shown of what is known. */
+const WITH_BAR = '{title} [{bar}] {percentage}%  {duration_formatted}  {message}';
+const WITHOUT_BAR = '{title}  {duration_formatted}  {message}';
+const STEPS = 1_000;
+
+interface Shown {
+  title: string;
+  message: string;
+  /** Whether any report has said how far the work is. */
+  known: boolean;
+}
+
 function terminalView(title: string, stream: NodeJS.WriteStream): ProgressView {
   // Made with the first report: one that never reports leaves no line behind.
-  let open: { bars: MultiBar; bar: SingleBar } | undefined;
+  let bar: SingleBar | undefined;
+  let known = false;
   return {
     report({ phase, fraction, message }) {
-      const payload = { title, message: message || phase };
-      open ??= openBar(stream, payload);
+      known ||= fraction !== null;
+      const shown: Shown = { title, message: message || phase, known };
+      bar ??= openBar(stream, shown);
       // An unknown fraction leaves the bar where it is: it never goes back.
-      if (fraction === null) open.bar.update(payload);
-      else open.bar.update(Math.round(fraction * 1_000), payload);
+      if (fraction === null) bar.update(shown);
+      else bar.update(Math.round(fraction * STEPS), shown);
     },
     done() {
-      open?.bar.update(1_000, { title, message: 'done' });
+      const shown: Shown = { title, message: 'done', known };
+      bar?.update(STEPS, shown);
     },
     stop() {
-      open?.bars.stop();
-      open = undefined;
+      bar?.stop();
+      bar = undefined;
     },
   };
 }
 
-function openBar(stream: NodeJS.WriteStream, payload: { title: string; message: string }) {
-  // The time tells that it lives, where a fraction stands still for a minute.
-  const format = '{title} [{bar}] {percentage}%  {duration_formatted}  {message}';
-  const bars = new MultiBar(
-    { stream, format, barsize: BAR_COLUMNS, hideCursor: true, clearOnComplete: false, linewrap: false },
-    Presets.shades_classic,
+/** One bar alone writes only when what it shows has changed; several together move the cursor ten times a second. */
+function openBar(stream: NodeJS.WriteStream, shown: Shown): SingleBar {
+  const format: GenericFormatter = (options, params, payload: Shown) =>
+    progress.Format.Formatter({ ...options, format: payload.known ? WITH_BAR : WITHOUT_BAR }, params, payload);
+  const bar = new progress.SingleBar(
+    // Whoever interrupts a command is answered by the command, not by its bar.
+    { stream, format, barsize: BAR_COLUMNS, hideCursor: true, linewrap: false, gracefulExit: false },
+    progress.Presets.shades_classic,
   );
-  return { bars, bar: bars.create(1_000, 0, payload) };
+  bar.start(STEPS, 0, shown);
+  return bar;
 }
