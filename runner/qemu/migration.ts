@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createWriteStream } from 'node:fs';
 import { rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
+import { createServer, type Server, type Socket } from 'node:net';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { DESCRIPTOR } from './arguments.ts';
@@ -28,26 +28,31 @@ const CAPABILITIES = {
 export async function saveState(qmp: QmpClient, folder: string, file: string, signal: AbortSignal): Promise<void> {
   const socketPath = path.join(folder, 'save.sock');
   const server = createServer();
-  const connected = once(server, 'connection', { signal });
-  server.listen(socketPath);
   try {
+    server.listen(socketPath);
     await once(server, 'listening', { signal });
     await qmp.execute('migrate-set-capabilities', CAPABILITIES, { signal });
+    // All begun in one go: a wait that nobody listens to yet would end the whole process when it fails.
     const [ended] = await Promise.all([
       finished(qmp, 'saving the device state'),
-      qmp.execute('migrate', { uri: `unix:${socketPath}` }, { signal }),
       within(
-        connected.then(([socket]) => pipeline(socket, createWriteStream(file, { flush: true }), { signal })),
+        receive(server, file, signal),
         MIGRATION_DEADLINE_MS,
         () => new Error(`qemu did not write its device state within ${MIGRATION_DEADLINE_MS} ms`),
         signal,
       ),
+      qmp.execute('migrate', { uri: `unix:${socketPath}` }, { signal }),
     ]);
     if (ended !== 'completed') throw new QmpError(`saving the device state ended as ${ended}`);
   } finally {
     server.close();
     await rm(socketPath, { force: true });
   }
+}
+
+async function receive(server: Server, file: string, signal: AbortSignal): Promise<void> {
+  const [socket] = await once(server, 'connection', { signal });
+  await pipeline(socket as Socket, createWriteStream(file, { flush: true }), { signal });
 }
 
 /** Loads the device state from the inherited descriptor. The machine is then paused as the template was. */
