@@ -85,11 +85,11 @@ export class HelperClient {
     this.#lines.destroy();
   }
 
-  #take(value: unknown): void {
+  #take(value: unknown): boolean {
     const parsed = Reply.safeParse(value);
-    if (!parsed.success || parsed.data.id === null) return;
+    if (!parsed.success || parsed.data.id === null) return false;
     const { id, ok, code, error } = parsed.data;
-    if (ok) this.#replies.answer(id, value);
-    else this.#replies.fail(id, new HelperError(code ?? 'EUNKNOWN', error ?? 'the guest gave no reason'));
+    if (ok) return this.#replies.answer(id, value);
+    return this.#replies.fail(id, new HelperError(code ?? 'EUNKNOWN', error ?? 'the guest gave no reason'));
   }
 }

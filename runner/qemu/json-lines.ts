@@ -3,6 +3,11 @@ import { StringDecoder } from 'node:string_decoder';
 
 /** A line longer than this is not of the protocol: helper replies end at 1 MiB, QMP's are far shorter. */
 const MAX_LINE_CHARS = 8 * 2 ** 20;
+/**
+ * Lines in a row that were of no use: late answers and remains of a start are a handful. What runs in a guest may write to its end of a
+ * channel as fast as it can, and each line costs the runner, with all its other replicas, some microseconds.
+ */
+const MAX_USELESS_LINES = 1_000;
 
 /** One JSON value a line, both ways, over a stream that may close at any time. */
 export class JsonLines {
@@ -10,13 +15,14 @@ export class JsonLines {
   readonly #decoder = new StringDecoder('utf8');
   #parts: string[] = [];
   #partChars = 0;
+  #useless = 0;
   #closed: Error | null = null;
 
   /**
-   * @param onValue every value that arrives; a line that is no JSON is left out
+   * @param onValue every value that arrives; a line that is no JSON is left out. Says whether it was of use
    * @param onClose once, with the reason
    */
-  constructor(stream: Duplex, onValue: (value: unknown) => void, onClose: (reason: Error) => void) {
+  constructor(stream: Duplex, onValue: (value: unknown) => boolean, onClose: (reason: Error) => void) {
     this.#stream = stream;
     const close = (reason: Error): void => {
       if (this.#closed) return;
@@ -46,15 +52,17 @@ export class JsonLines {
     this.#stream.destroy();
   }
 
-  #take(text: string, onValue: (value: unknown) => void, close: (reason: Error) => void): void {
+  #take(text: string, onValue: (value: unknown) => boolean, close: (reason: Error) => void): void {
     let rest = text;
     for (let end = rest.indexOf('\n'); end >= 0; end = rest.indexOf('\n')) {
       const line = this.#parts.length > 0 ? this.#parts.join('') + rest.slice(0, end) : rest.slice(0, end);
       this.#parts = [];
       this.#partChars = 0;
       rest = rest.slice(end + 1);
-      const value = parse(line);
-      if (value !== undefined) onValue(value);
+      this.#useless = onValue(parse(line)) ? 0 : this.#useless + 1;
+      if (this.#useless > MAX_USELESS_LINES)
+        close(new Error(`${MAX_USELESS_LINES} lines in a row that answer nothing`));
+      if (this.#closed) return;
     }
     if (rest === '') return;
     this.#parts.push(rest);

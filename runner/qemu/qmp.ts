@@ -100,9 +100,9 @@ export class QmpClient extends EventEmitter<{ event: [QmpEvent]; close: [Error] 
     this.#lines.destroy();
   }
 
-  #take(value: unknown): void {
+  #take(value: unknown): boolean {
     const parsed = Message.safeParse(value);
-    if (!parsed.success) return;
+    if (!parsed.success) return false;
     const message = parsed.data;
     if ('event' in message) this.emit('event', { name: message.event, data: message.data });
     else if ('error' in message) {
@@ -111,5 +111,6 @@ export class QmpClient extends EventEmitter<{ event: [QmpEvent]; close: [Error] 
       if (message.id === undefined) this.#replies.failAll(error);
       else this.#replies.fail(message.id, error);
     } else if ('return' in message) this.#replies.answer(message.id, message.return);
+    return true;
   }
 }

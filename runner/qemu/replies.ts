@@ -25,7 +25,7 @@ export class Replies {
       this.#lastId += 1;
       const id = this.#lastId;
       const timer = setTimeout(() => this.fail(id, late()), deadlineMs);
-      const onAbort = (): void => this.fail(id, signal?.reason);
+      const onAbort = (): boolean => this.fail(id, signal?.reason);
       signal?.addEventListener('abort', onAbort, { once: true });
       const release = (): void => {
         clearTimeout(timer);
@@ -45,12 +45,18 @@ export class Replies {
     });
   }
 
-  answer(id: number, value: unknown): void {
-    this.#take(id)?.resolve(value);
+  /** @returns whether somebody waited for it */
+  answer(id: number, value: unknown): boolean {
+    const waiting = this.#take(id);
+    waiting?.resolve(value);
+    return waiting !== undefined;
   }
 
-  fail(id: number, error: unknown): void {
-    this.#take(id)?.reject(error);
+  /** @returns whether somebody waited for it */
+  fail(id: number, error: unknown): boolean {
+    const waiting = this.#take(id);
+    waiting?.reject(error);
+    return waiting !== undefined;
   }
 
   failAll(error: Error): void {

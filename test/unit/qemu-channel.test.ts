@@ -159,4 +159,29 @@ describe('helper client', () => {
     await helper.waitUp(10_000, new AbortController().signal);
     expect(requests.length).toBe(2);
   });
+
+  it.each([
+    ['empty lines', '\n'],
+    ['lines that are no JSON', '{x\n'],
+    ['answers to nothing', '{"id":null,"ok":true}\n'],
+    ['answers nobody waits for', '{"id":4711,"ok":true}\n'],
+  ])('closes on a guest that floods it with %s', async (_, line) => {
+    const helper = new HelperClient(near);
+    const waiting = helper.ping(10_000);
+    far.write(line.repeat(100_000));
+    await expect(waiting).rejects.toThrow(
+      new GuestSilent("the guest's channel is gone: 1000 lines in a row that answer nothing"),
+    );
+    expect(helper.open).toBe(false);
+  });
+
+  it('bears late answers for as long as it is answered at all', async () => {
+    const helper = new HelperClient(near);
+    answered.add((request) => {
+      far.write('{"id":4711,"ok":true}\n'.repeat(900));
+      say({ id: request.id, ok: true });
+    });
+    for (let n = 0; n < 3; n += 1) await helper.ping(5_000);
+    expect(helper.open).toBe(true);
+  });
 });
