@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
-import { access, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { access, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { release } from 'node:os';
 import path from 'node:path';
 import { z } from 'zod';
@@ -37,16 +37,26 @@ export async function chooseAccelerator(question: AcceleratorQuestion): Promise<
   const { wanted } = question;
   if (wanted !== 'auto') return { accelerator: wanted, reason: `GYMBUS_ACCEL=${wanted}` };
   const file = path.join(question.cacheDir, 'accelerator', `${await hostKey(question)}.json`);
-  const known = await readFile(file, 'utf8').then(
-    (text) => Choice.safeParse(JSON.parse(text)).data,
-    () => undefined,
-  );
+  // A file that is not whole (a power failure, a full disk) is as good as none.
+  const known = await readFile(file, 'utf8')
+    .then((text) => Choice.parse(JSON.parse(text)))
+    .catch(() => null);
   if (known) return known;
   const choice = await probe(question);
-  await mkdir(path.dirname(file), { recursive: true });
-  await writeFile(`${file}.${process.pid}`, JSON.stringify(choice));
-  await rename(`${file}.${process.pid}`, file);
+  // What cannot be remembered is found out again next time.
+  await remember(file, choice).catch(() => undefined);
   return choice;
+}
+
+async function remember(file: string, choice: AcceleratorChoice): Promise<void> {
+  const draft = `${file}.${process.pid}`;
+  try {
+    await mkdir(path.dirname(file), { recursive: true });
+    await writeFile(draft, JSON.stringify(choice));
+    await rename(draft, file);
+  } finally {
+    await rm(draft, { force: true });
+  }
 }
 
 /** Boots the tiny guests now, whatever was found out before. */

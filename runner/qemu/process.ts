@@ -27,6 +27,13 @@ export interface Exit {
   signal: NodeJS.Signals | null;
 }
 
+/** The command line that runs QEMU so that it cannot outlive this process. */
+export function tiedToRunner(qemuPath: string, args: readonly string[]): [string, ...string[]] {
+  const prctl = PRCTL[process.arch];
+  if (prctl === undefined) throw new Error(`qemu cannot be tied to its runner on ${process.arch}`);
+  return ['perl', '-e', LAUNCHER, String(prctl), String(process.pid), qemuPath, ...args];
+}
+
 /** One QEMU process: started tied to this one, its standard error kept, its exit observed. */
 export class QemuProcess {
   readonly pid: number;
@@ -56,10 +63,9 @@ export class QemuProcess {
    * @throws when the launcher cannot be started; that QEMU itself cannot be is seen by its exit
    */
   static async start(qemuPath: string, args: readonly string[], stateFd: number | null): Promise<QemuProcess> {
-    const prctl = PRCTL[process.arch];
-    if (prctl === undefined) throw new Error(`qemu cannot be tied to its runner on ${process.arch}`);
+    const [launcher, ...launch] = tiedToRunner(qemuPath, args);
     // A session of its own: a terminal's Ctrl-C is for the runner to act on.
-    const child = spawn('perl', ['-e', LAUNCHER, String(prctl), String(process.pid), qemuPath, ...args], {
+    const child = spawn(launcher, launch, {
       detached: true,
       env: { PATH: process.env.PATH ?? '/usr/bin:/bin', LC_ALL: 'C' },
       stdio: ['ignore', 'ignore', 'pipe', stateFd ?? 'ignore', 'pipe', 'pipe', 'pipe'],

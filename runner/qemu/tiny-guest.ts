@@ -3,6 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { execa } from 'execa';
+import { tiedToRunner } from './process.ts';
 
 /** Two guests small enough to write down, for finding out whether guests run here at all. */
 
@@ -65,7 +66,10 @@ async function run(
   const machine = ['-machine', 'q35', '-m', '256M', '-display', 'none', '-vga', 'none', '-no-reboot'];
   const cpu = ['-accel', accelerator, '-cpu', accelerator === 'kvm' ? 'host' : 'max', '-smp', '1'];
   const uuid = ['-uuid', randomUUID()];
-  const result = await execa(qemuPath, ['-nodefaults', '-no-user-config', ...uuid, ...machine, ...cpu, ...args], {
+  const qemu = ['-nodefaults', '-no-user-config', ...uuid, ...machine, ...cpu, ...args];
+  // Where guests do not run it may never end by itself.
+  const [launcher, ...launch] = tiedToRunner(qemuPath, qemu);
+  const result = await execa(launcher, launch, {
     reject: false,
     timeout: deadlineMs,
     killSignal: 'SIGKILL',
