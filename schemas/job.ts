@@ -46,7 +46,9 @@ export const Limits = z.strictObject({
   setup_s: seconds(60).describe('All set-up steps together'),
   step_s: seconds(30).describe('One answer of the policy and its actions'),
   evaluate_s: seconds(60).describe('Evaluation, its postconfig included'),
-  total_s: seconds(600).describe('Set-up, steps and evaluation together; counted from the claimed replica'),
+  total_s: seconds(600).describe(
+    'Set-up, steps and evaluation together, from the claimed replica. Of it evaluate_s, at most a quarter of all, is kept for the evaluation; when the rest is over the episode is truncated, and still evaluated',
+  ),
 });
 export type Limits = z.infer<typeof Limits>;
 

@@ -15,6 +15,7 @@ import type { Recorder } from './recorder.ts';
 import { SetupLog } from './setup-log.ts';
 import type { Stage } from './step.ts';
 import { playSteps, type StepsEnd } from './steps.ts';
+import { type Timetable, timetable } from './timetable.ts';
 
 export interface EpisodeParams {
   job: TrajectoryJob;
@@ -76,7 +77,7 @@ type Play = EpisodeParams & Required<Pick<EpisodeParams, 'functions' | 'clock' |
 
 async function playThrough(play: Play, signal: AbortSignal): Promise<EpisodeEnd> {
   const { job, attempt, replica, recorder, look, clock, progress } = play;
-  const totalDeadlineMs = clock.monotonicMs() + job.limits.total_s * 1_000;
+  const times = timetable(job.limits, job.evaluator !== undefined, clock.monotonicMs());
   const enter = (phase: EpisodePhase): void => {
     signal.throwIfAborted();
     progress.phase = phase;
@@ -85,11 +86,11 @@ async function playThrough(play: Play, signal: AbortSignal): Promise<EpisodeEnd>
 
   enter('setup');
   recorder.event('setup', { steps: job.setup.length });
-  await setUp(play, signal);
+  await setUp(play, times, signal);
 
   enter('steps');
   const stage: Stage = {
-    ...{ job, attempt, replica, recorder, look, clock, totalDeadlineMs },
+    ...{ job, attempt, replica, recorder, look, clock, stepsEndMs: times.stepsEndMs },
     ...makePolicy(play),
     onReadRetry: (error) => play.onReadRetry?.(error),
   };
@@ -99,7 +100,7 @@ async function playThrough(play: Play, signal: AbortSignal): Promise<EpisodeEnd>
   if (job.evaluator) {
     enter('evaluate');
     recorder.event('evaluating', { steps: progress.steps });
-    evaluation = await score(play, job.evaluator, end.lastAction, signal);
+    evaluation = await score(play, job.evaluator, end.lastAction, times, signal);
   }
   return {
     ...end,
@@ -112,26 +113,25 @@ async function playThrough(play: Play, signal: AbortSignal): Promise<EpisodeEnd>
 
 function setUp(
   { job, replica, context, recorder, functions, clock, progress }: Play,
+  times: Timetable,
   signal: AbortSignal,
 ): Promise<void> {
-  const { setup_s, total_s } = job.limits;
-  const limit = setup_s <= total_s ? 'limits.setup_s' : 'limits.total_s';
   const log = new SetupLog('setup', recorder, clock);
-  const bounds = { limit, limitS: Math.min(setup_s, total_s), log, clock, progress };
-  return part('setup', bounds, signal, (inner) =>
+  return part('setup', { bound: times.setup, log, clock, progress }, signal, (inner) =>
     runSetup(job.setup, functions, { guest: replica.guest, context }, inner, log),
   );
 }
 
 function score(
-  { job, replica, context, recorder, functions, clock, progress }: Play,
+  { replica, context, recorder, functions, clock, progress }: Play,
   evaluator: Evaluator,
   lastAction: Action | null,
+  times: Timetable,
   signal: AbortSignal,
 ): Promise<Evaluation> {
   const log = new SetupLog('postconfig', recorder, clock);
-  const bounds = { limit: 'limits.evaluate_s', limitS: job.limits.evaluate_s, log, clock, progress };
-  return part('evaluator', bounds, signal, (inner) =>
+  const bound = times.evaluation(clock.monotonicMs());
+  return part('evaluator', { bound, log, clock, progress }, signal, (inner) =>
     evaluate({ evaluator, lastAction, functions, guest: replica.guest, context, postconfigListener: log }, inner),
   );
 }

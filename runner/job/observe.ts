@@ -16,6 +16,7 @@ const RETRY_PAUSE_MS = 200;
 
 /**
  * Takes a picture, once the desktop stands still where that is asked for. A failed read is tried again.
+ * @param settleMs what is left for standing still; when it is over, or none at all, the picture is taken as it is
  * @param onRetry told of each failed read that is tried again
  * @returns PNG
  * @throws the last read's error, LimitPassed, or the signal's reason
@@ -23,19 +24,15 @@ const RETRY_PAUSE_MS = 200;
 export async function takePicture(
   replica: Replica,
   look: LookSettings,
-  settled: boolean,
+  settleMs: number,
   signal: AbortSignal,
   onRetry: (error: unknown) => void,
 ): Promise<Buffer> {
-  const { settle } = look;
-  let waits = settled;
+  let waits = settleMs > 0;
   for (let tries = 1; ; tries++) {
     try {
       if (waits) {
-        const limitMs = longestMs(settle.maxMs) + look.pictureMs;
-        await within(limitMs, 'waiting for the desktop to stand still', signal, (inner) =>
-          replica.settle(settle, inner),
-        );
+        await standStill(replica, look, settleMs, signal);
         waits = false;
       }
       return await within(look.pictureMs, 'taking a picture', signal, (inner) => replica.screenshot(inner));
@@ -46,5 +43,16 @@ export async function takePicture(
       // A read that used its whole time has waited enough.
       if (!(error instanceof LimitPassed)) await sleep(RETRY_PAUSE_MS, undefined, { signal });
     }
+  }
+}
+
+async function standStill(replica: Replica, look: LookSettings, leftMs: number, signal: AbortSignal): Promise<void> {
+  const ownMs = longestMs(look.settle.maxMs) + look.pictureMs;
+  try {
+    await within(Math.min(ownMs, leftMs), 'waiting for the desktop to stand still', signal, (inner) =>
+      replica.settle(look.settle, inner),
+    );
+  } catch (error) {
+    if (!(error instanceof LimitPassed) || ownMs <= leftMs) throw error;
   }
 }

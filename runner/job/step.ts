@@ -19,8 +19,8 @@ export interface Stage {
   clock: Clock;
   policy: Policy;
   policyId: { name: string; version: string };
-  /** When `total_s` is over, on the clock. */
-  totalDeadlineMs: number;
+  /** When the time for steps is over, on the clock. */
+  stepsEndMs: number;
   /** Told of a read that failed and is tried again. */
   onReadRetry(error: unknown): void;
 }
@@ -44,7 +44,7 @@ export type StepEnd =
     }
   /** The policy has nothing more to do; there is no such step. */
   | { kind: 'exhausted'; policyMs: number }
-  /** `total_s` passed before the policy answered; there is no such step. */
+  /** The time for steps was over before the policy answered; there is no such step. */
   | { kind: typeof OUT_OF_TIME; policyMs: number };
 
 const OUT_OF_TIME = 'out_of_time' as const;
@@ -65,7 +65,7 @@ export async function playStep(stage: Stage, number: number, before: Scene, sign
   const startedAt = clock.now();
   const beganMs = clock.monotonicMs();
   const stepDeadlineMs = beganMs + job.limits.step_s * 1_000;
-  const deadlineMs = Math.min(stepDeadlineMs, stage.totalDeadlineMs);
+  const deadlineMs = Math.min(stepDeadlineMs, stage.stepsEndMs);
 
   const answer = await ask(stage, number, before, deadlineMs - beganMs, signal).catch(
     (error: unknown): typeof OUT_OF_TIME => {
@@ -94,7 +94,7 @@ export async function playStep(stage: Stage, number: number, before: Scene, sign
     observe: Math.round(endedMs - actedMs),
   };
   const terminated = performance.ending !== null;
-  const truncated = !terminated && (number >= job.limits.max_steps || endedMs >= stage.totalDeadlineMs);
+  const truncated = !terminated && (number >= job.limits.max_steps || endedMs >= stage.stepsEndMs);
   await write(stage, number, {
     actions: answer.actions,
     thoughts: answer.thoughts ?? null,
@@ -160,13 +160,14 @@ async function ask(
 }
 
 async function observe(
-  { job, replica, recorder, look, clock, onReadRetry }: Stage,
+  { job, replica, recorder, look, clock, stepsEndMs, onReadRetry }: Stage,
   number: number,
   settled: boolean,
   signal: AbortSignal,
 ): Promise<{ observation: Observation; picture: Buffer | null }> {
   // Taken even where nobody asked for it: it proves that the machine still answers.
-  const picture = await takePicture(replica, look, settled, signal, onReadRetry).catch(
+  const settleMs = settled ? stepsEndMs - clock.monotonicMs() : 0;
+  const picture = await takePicture(replica, look, settleMs, signal, onReadRetry).catch(
     guestFailed('observing', signal),
   );
   const taken_at = clock.now().toISOString();

@@ -26,7 +26,7 @@ export async function playSteps(stage: Stage, progress: EpisodeProgress, signal:
     });
 
     for (;;) {
-      if (stage.clock.monotonicMs() >= stage.totalDeadlineMs) return truncatedBy('total_s');
+      if (stage.clock.monotonicMs() >= stage.stepsEndMs) return truncatedBy('total_s');
       const step = await playStep(stage, progress.steps + 1, scene, signal);
       policyMs += step.kind === 'played' ? step.timings.policy : step.policyMs;
       if (step.kind === 'out_of_time') return truncatedBy('total_s');

@@ -100,9 +100,9 @@ describe('a policy that fails', () => {
 });
 
 describe('the total limit', () => {
-  it('passing while the policy thinks truncates, and the end state is scored under its own limit', async () => {
+  it('passing while the policy thinks truncates, and the end state is scored in the time kept for that', async () => {
     const functions = policyOf(({ step }, signal) => (step === 1 ? { actions: [type('hello')] } : untilTold(signal)));
-    const { notebook, episode } = scene({ limits: { total_s: 0.3 }, evaluator: typed('hello') }, { functions });
+    const { notebook, episode } = scene({ limits: { total_s: 1.2 }, evaluator: typed('hello') }, { functions });
     expect(await playEpisode(episode)).toMatchObject({
       ...{ steps: 1, terminated: false, truncated: true, stopReason: 'total_s', score: 1, lastAction: type('hello') },
     });
@@ -112,7 +112,7 @@ describe('the total limit', () => {
   it('passing while an action is under way ends the episode after the look that tells', async () => {
     const { desk, notebook, episode } = scene({
       policy: scripted(type('a'), [type('b'), type('c')], done),
-      limits: { total_s: 0.3 },
+      limits: { total_s: 1.2 },
       evaluator: typed('a'),
     });
     desk.before.act = async (action, signal) => {
@@ -120,6 +120,29 @@ describe('the total limit', () => {
     };
     expect(await playEpisode(episode)).toMatchObject({ steps: 2, truncated: true, stopReason: 'total_s', score: 1 });
     expect(notebook.steps[2]).toMatchObject({ maybe_delivered: [0], rejected: [{ index: 1 }], truncated: true });
+  });
+
+  it('passing while the desktop does not come to rest takes its picture as it is, and the end state is scored', async () => {
+    const look = { settle: { minMs: 0, maxMs: 600_000 }, pictureMs: 300, tries: 1 };
+    const { desk, notebook, episode } = scene(
+      { policy: scripted(type('a'), done), limits: { total_s: 1.2 }, evaluator: typed('a') },
+      { look },
+    );
+    desk.before.settle = async (signal) => {
+      if (desk.settles === 2) await untilTold(signal);
+    };
+    expect(await playEpisode(episode)).toMatchObject({ steps: 1, truncated: true, stopReason: 'total_s', score: 1 });
+    expect(notebook.pictures[1]).toBe('picture: a');
+  });
+
+  it('passing while the end state is looked at fails the evaluator, whatever evaluate_s allows', async () => {
+    for (const stuck of [untilTold, hang]) {
+      const { desk, episode } = scene({ limits: { total_s: 0.4 }, evaluator: typed('x') });
+      desk.before.exec = async (_, signal) => stuck(signal);
+      const error = await failure(playEpisode(episode));
+      expect(error).toMatchObject({ part: 'evaluator', cause: { name: 'LimitPassed' } });
+      expect(error.message).toMatch(/^evaluator: evaluator took longer than 0\.\d+ s; raise limits\.total_s/);
+    }
   });
 });
 
