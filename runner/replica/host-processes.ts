@@ -46,7 +46,13 @@ export async function nowTicks(): Promise<number> {
 /** Kills a process unless its pid meanwhile stands for another. @throws when it is still there after the deadline */
 export async function killFound(found: FoundProcess): Promise<void> {
   if ((await processStart(found.pid)) !== found.startTicks) return;
-  process.kill(found.pid, 'SIGKILL');
+  try {
+    process.kill(found.pid, 'SIGKILL');
+  } catch (error) {
+    // Gone between the two: a runner's machines die with it while the next one reaps.
+    if ((error as NodeJS.ErrnoException).code === 'ESRCH') return;
+    throw error;
+  }
   const end = performance.now() + GONE_DEADLINE_MS;
   while ((await processStart(found.pid)) === found.startTicks) {
     if (performance.now() > end) throw new Error(`qemu (pid ${found.pid}) is still there after SIGKILL`);

@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { link, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { z } from 'zod';
 
@@ -31,27 +31,43 @@ export class IdentityTaken extends Error {
   override readonly name = 'IdentityTaken';
 }
 
-/** Writes the record and takes the machine id. @returns the replica's folder @throws IdentityTaken */
+/**
+ * Writes the record and takes the machine id. Where that fails, nothing of it stays.
+ * @returns the replica's folder @throws IdentityTaken
+ */
 export async function takeOwnership(area: string, record: OwnerRecord): Promise<string> {
   const folder = path.join(replicasFolder(area, record.runner), record.id);
-  await mkdir(folder, { recursive: true });
-  // Renamed into place: one cut short by a crash does not count.
-  const draft = path.join(folder, 'owner.json.new');
-  await writeFile(draft, JSON.stringify(record));
-  await rename(draft, path.join(folder, 'owner.json'));
-  const identity = identityFile(area, record.machine_id);
-  await mkdir(path.dirname(identity), { recursive: true });
   try {
-    await writeFile(identity, record.id, { flag: 'wx' });
+    await mkdir(folder, { recursive: true });
+    // Renamed into place: one cut short by a crash does not count.
+    const draft = path.join(folder, 'owner.json.new');
+    await writeFile(draft, JSON.stringify(record));
+    await rename(draft, path.join(folder, 'owner.json'));
+    await takeIdentity(area, folder, record);
+    return folder;
+  } catch (error) {
+    // For instance for lack of room, and then again with each replica that is tried.
+    await releaseOwnership(area, record).catch(() => undefined);
+    throw error;
+  }
+}
+
+/** Linked into place, whole: one without its holder's name would be nobody's to remove. */
+async function takeIdentity(area: string, folder: string, record: OwnerRecord): Promise<void> {
+  const identity = identityFile(area, record.machine_id);
+  const draft = path.join(folder, 'identity');
+  await mkdir(path.dirname(identity), { recursive: true });
+  await writeFile(draft, record.id);
+  try {
+    await link(draft, identity);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-    const holder = await readFile(identity, 'utf8').catch(() => 'another replica');
-    if (holder !== record.id) {
-      await rm(folder, { recursive: true, force: true });
-      throw new IdentityTaken(`machine id ${record.machine_id} belongs to ${holder}`, { cause: error });
-    }
+    const holder = (await identityHolder(area, record.machine_id)) ?? 'another replica';
+    if (holder === record.id) return;
+    throw new IdentityTaken(`machine id ${record.machine_id} belongs to ${holder}`, { cause: error });
+  } finally {
+    await rm(draft, { force: true });
   }
-  return folder;
 }
 
 /** Removes what a replica had on disk, its record last. Idempotent. */
@@ -59,9 +75,8 @@ export async function releaseOwnership(area: string, record: OwnerRecord): Promi
   const folder = path.join(replicasFolder(area, record.runner), record.id);
   await rm(record.run_folder, { recursive: true, force: true });
   await rm(path.join(folder, 'disk.raw'), { force: true });
-  const identity = identityFile(area, record.machine_id);
-  const holder = await readFile(identity, 'utf8').catch(() => '');
-  if (holder === record.id) await rm(identity, { force: true });
+  const holder = await identityHolder(area, record.machine_id);
+  if (holder === record.id) await rm(identityFile(area, record.machine_id), { force: true });
   await rm(folder, { recursive: true, force: true });
 }
 

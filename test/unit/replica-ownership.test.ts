@@ -54,6 +54,17 @@ describe('ownership', () => {
     expect(await identityHolder(area, 'same')).toBe('one');
   });
 
+  it('leaves nothing of a replica that could not be put on record whole', async () => {
+    const mine = record('a', 'one');
+    await writeFile(path.join(area, 'identities'), 'in the way');
+    await expect(takeOwnership(area, mine)).rejects.toMatchObject({ code: 'EEXIST' });
+    expect(await readdir(replicasFolder(area, 'a'))).toEqual([]);
+    await rm(path.join(area, 'identities'));
+    const folder = await takeOwnership(area, mine);
+    expect(await readdir(folder)).toEqual(['owner.json']);
+    await releaseOwnership(area, mine);
+  });
+
   it('reaps a runner’s leftovers, half-written records too, and nobody else’s', async () => {
     await takeOwnership(area, record('a', 'one'));
     await takeOwnership(area, record('b', 'two'));
