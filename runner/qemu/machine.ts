@@ -75,7 +75,10 @@ export class Machine {
       },
       settings.start,
     );
-    const process = await QemuProcess.start(settings.qemuPath, args, settings.stateFd);
+    const process = await QemuProcess.start(settings.qemuPath, args, settings.stateFd).catch(async (error: unknown) => {
+      await rm(settings.runFolder, { recursive: true, force: true });
+      throw error;
+    });
     const machine = new Machine(process, settings);
     try {
       await machine.qmp.negotiate(GREETING_DEADLINE_MS);

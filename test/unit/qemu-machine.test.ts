@@ -1,0 +1,57 @@
+import { existsSync } from 'node:fs';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Machine, type MachineSettings } from '../../runner/qemu/machine.ts';
+
+let folder: string;
+let settings: MachineSettings;
+beforeEach(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'gymbus-machine-'));
+  settings = {
+    name: 'test',
+    qemuPath: '/bin/false',
+    hardware: {
+      accelerator: 'tcg',
+      vcpus: 1,
+      memoryMib: 64,
+      screen: { width: 640, height: 480 },
+      vmGenerationId: true,
+    },
+    identity: { uuid: '11111111-1111-4111-8111-111111111111', generation: '22222222-2222-4222-8222-222222222222' },
+    memoryPath: path.join(folder, 'ram'),
+    diskPath: path.join(folder, 'disk'),
+    runFolder: path.join(folder, 'run'),
+    start: { kind: 'clone' },
+    stateFd: null,
+  };
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+const descriptors = async (): Promise<number> => (await readdir('/proc/self/fd')).length;
+
+describe('a machine that does not start', () => {
+  it.each([
+    ['/bin/false', 'qemu did not start: qemu exited with code 1'],
+    ['/no/such/qemu', 'qemu did not start: qemu exited with code 2: launcher: cannot start /no/such/qemu'],
+  ])('%s: says why and leaves nothing behind', async (qemuPath, message) => {
+    const before = await descriptors();
+    await expect(Machine.start({ ...settings, qemuPath })).rejects.toThrow(message);
+    expect(existsSync(settings.runFolder)).toBe(false);
+    await expect.poll(descriptors).toBeLessThanOrEqual(before);
+  });
+
+  it('leaves nothing behind when not even its launcher can be started', async () => {
+    const { PATH } = process.env;
+    const before = await descriptors();
+    process.env.PATH = '/nonexistent';
+    try {
+      await expect(Machine.start(settings)).rejects.toThrow('cannot start perl, which starts qemu');
+    } finally {
+      process.env.PATH = PATH;
+    }
+    expect(existsSync(settings.runFolder)).toBe(false);
+    await expect.poll(descriptors).toBeLessThanOrEqual(before);
+  });
+});
