@@ -16,10 +16,11 @@ import { EventLog } from './event-log.ts';
 import { cacheDir, type NatsServer, openTestBus, startNats } from './nats.ts';
 import { gymbusCommand, RunnerProcess } from './runner-process.ts';
 import { type S3Proxy, startS3Proxy } from './s3-proxy.ts';
+import { testDataDir } from './test-data.ts';
 import { startVersitygw } from './versitygw.ts';
 
-/** The same as the virtual machine tests have, for the template in it, whose making takes a minute or two. */
-export const testDataDir = process.env.GYMBUS_TEST_DATA ?? path.join(cacheDir, 'test-data');
+export { testDataDir };
+
 const IMAGE = 'debian-desktop';
 /** Another run of these tests on the same machine waits for its turn. */
 const TURN_MS = 8 * 60_000;

@@ -1,53 +1,42 @@
-import { randomUUID } from 'node:crypto';
-import { readdir, readFile } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
+import { chmod, mkdir, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { findLeaks, type TestRun } from './leaks.ts';
+import { testDataDir } from './test-data.ts';
 
 /** Replicas are discarded off the critical path; whatever is still there after this was forgotten. */
 const GRACE_MS = 10_000;
 const MARK = 'GYMBUS_TEST_RUN';
 
 /**
- * Global set-up of every test run: marks the environment, which all processes started by tests inherit, and fails the run
- * when one of them outlives it. Under CI, where nobody else works on the machine, a new loop mount fails it as well.
+ * Global set-up of every test run: marks the environment, which all processes started by tests inherit, gives the run a
+ * folder of its own for temporary files, and fails it when a process, a machine or a loop mount of it outlives it.
  */
 export default async function leakCheck(): Promise<() => Promise<void>> {
-  // Each project of a run calls this: the first one's mark is everybody's.
-  process.env[MARK] ??= randomUUID();
-  const mark = `${MARK}=${process.env[MARK]}`;
-  const mountsBefore = await loopMounts();
+  // Each project of a run calls this: the first one's mark and folder are everybody's, and the first one removes them.
+  const first = process.env[MARK] === undefined;
+  process.env[MARK] ??= randomBytes(4).toString('hex');
+  if (first) process.env.TMPDIR = await makeFolder(path.join(os.tmpdir(), `gymbus-test-${process.env[MARK]}`));
+  const own = os.tmpdir();
+  const run: TestRun = { mark: `${MARK}=${process.env[MARK]}`, own: [own], shared: [testDataDir] };
+  const before = await findLeaks(run);
   return async () => {
-    let left: string[] = [];
     for (const endMs = performance.now() + GRACE_MS; ; await sleep(250)) {
-      const mounts = process.env.CI ? (await loopMounts()).filter((mount) => !mountsBefore.includes(mount)) : [];
-      left = [...(await markedProcesses(mark)), ...mounts];
-      if (left.length === 0) return;
-      if (performance.now() > endMs) break;
+      const left = (await findLeaks(run)).filter((leak) => !before.includes(leak));
+      if (left.length === 0) break;
+      if (performance.now() <= endMs) continue;
+      console.error(`left behind by the tests:\n  ${left.join('\n  ')}`);
+      throw new Error(`${left.length} things were left behind by the tests`);
     }
-    console.error(`left behind by the tests:\n  ${left.join('\n  ')}`);
-    throw new Error(`${left.length} things were left behind by the tests`);
+    if (first) await rm(own, { recursive: true, force: true });
   };
 }
 
-/** Processes with the mark in their environment, this run's own workers left out. */
-async function markedProcesses(mark: string): Promise<string[]> {
-  const found: string[] = [];
-  for (const name of await readdir('/proc')) {
-    if (!/^\d+$/.test(name) || Number(name) === process.pid) continue;
-    const [environment, command] = await Promise.all([readProc(name, 'environ'), readProc(name, 'cmdline')]);
-    if (!environment.split('\0').includes(mark)) continue;
-    const shown = command.replaceAll('\0', ' ').trim();
-    // A zombie has no command any more; vitest's workers and the transformer it runs end with it.
-    if (shown === '' || /vitest|esbuild/.test(shown)) continue;
-    found.push(`process ${name}: ${shown.slice(0, 160)}`);
-  }
-  return found;
-}
-
-async function loopMounts(): Promise<string[]> {
-  const mounts = await readFile('/proc/mounts', 'utf8');
-  return mounts.split('\n').filter((line) => line.startsWith('/dev/loop'));
-}
-
-function readProc(pid: string, name: string): Promise<string> {
-  return readFile(`/proc/${pid}/${name}`, 'utf8').catch(() => '');
+/** Whoever the tests run programs as may write to it, as to the system's own. */
+async function makeFolder(folder: string): Promise<string> {
+  await mkdir(folder);
+  await chmod(folder, 0o1777);
+  return folder;
 }

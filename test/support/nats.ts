@@ -13,8 +13,10 @@ import { ensureTool } from '../../infra/tools.ts';
 import { ensureStreams } from '../../runner/bus/ensure.ts';
 import { type Bus, type BusSettings, openBus } from '../../runner/bus/index.ts';
 import { streamDefinitions } from '../../runner/bus/streams.ts';
+import { cacheDir } from './test-data.ts';
 
-export const cacheDir = process.env.GYMBUS_CACHE ?? '/var/cache/gymbus';
+export { cacheDir };
+
 export const silent: Logger = pino({ level: 'silent' });
 
 /** A log whose lines a test can read. */
