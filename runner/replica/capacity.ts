@@ -94,3 +94,8 @@ export async function availableMemory(): Promise<number> {
   if (!line) throw new Error('/proc/meminfo has no MemAvailable');
   return Number(line[1]) * 1_024;
 }
+
+/** Bytes in GiB, for people. */
+export function gib(bytes: number): string {
+  return (bytes / 2 ** 30).toFixed(1);
+}

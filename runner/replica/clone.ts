@@ -17,8 +17,9 @@ export async function startClone(
   const diskPath = path.join(folder, 'disk.raw');
   await Promise.all([checkTemplate(template), reflink(template.diskPath, diskPath)]);
   const state = await open(template.statePath, 'r');
+  let machine: Machine;
   try {
-    return await Machine.start({
+    machine = await Machine.start({
       name: `gymbus-${uuid.slice(0, 8)}`,
       qemuPath: engine.qemu.path,
       hardware: template.hardware,
@@ -32,4 +33,12 @@ export async function startClone(
   } finally {
     await state.close();
   }
+  try {
+    // Another runner may have made the template anew while its files were opened one by one: memory and state must be of one making.
+    await checkTemplate(template);
+  } catch (error) {
+    await machine.kill((error as Error).message);
+    throw error;
+  }
+  return machine;
 }

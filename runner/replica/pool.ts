@@ -1,6 +1,6 @@
 import { EventEmitter, once } from 'node:events';
 import type { Accelerator, ReplicaPhase } from '../../schemas/index.ts';
-import { availableMemory, type Capacity, MEMORY_FLOOR_BYTES } from './capacity.ts';
+import { availableMemory, type Capacity, gib, MEMORY_FLOOR_BYTES } from './capacity.ts';
 import { ClaimFailed, type ImageRef, type Replica, type ReplicaPool, type Reservation } from './contract.ts';
 import type { Engine } from './engine.ts';
 import type { VirtualReplica } from './replica.ts';
@@ -199,8 +199,4 @@ class PoolReservation implements Reservation {
   #freeWhenGone(replica: VirtualReplica): void {
     replica.onceDiscarded(() => this.#place.free());
   }
-}
-
-function gib(bytes: number): string {
-  return (bytes / 2 ** 30).toFixed(1);
 }

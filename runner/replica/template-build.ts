@@ -9,7 +9,9 @@ import { Machine } from '../qemu/machine.ts';
 import { saveState } from '../qemu/migration.ts';
 import { darkness, same, writePpm } from '../qemu/picture.ts';
 import { copySparse } from '../storage/clone.ts';
+import { StorageFull } from '../storage/errors.ts';
 import { type BuildPhase, type BuildProgress, ProgressReporter } from './build-progress.ts';
+import { gib } from './capacity.ts';
 import type { Engine } from './engine.ts';
 import { DESKTOP_PASSWORD, type ImageFiles } from './image-files.ts';
 import { parkingSpot } from './parking.ts';
@@ -31,6 +33,8 @@ const BOOT_DEADLINE_MS = 300_000;
 const CALL_DEADLINE_MS = 60_000;
 /** A desktop that never stands still (a video, a blinking cursor) cannot be a template. */
 const SETTLE_DEADLINE_MS = 120_000;
+/** What a boot writes to its disk, device state, pictures. */
+const SLACK_BYTES = 128 * 2 ** 20;
 /** Darker than this and it is a screen without a desktop. */
 const MAX_DARKNESS = 0.98;
 
@@ -49,6 +53,7 @@ export async function buildTemplate(
     log.debug({ phase, elapsed_ms: Math.round(performance.now() - started) }, 'template build');
     reporter.enter(phase, message);
   };
+  await requireRoom(engine, order);
   report('copying', `copying the disk of ${image.name}`);
   const diskPath = path.join(folder, 'disk.raw');
   const memoryPath = path.join(folder, 'ram');
@@ -137,6 +142,20 @@ export async function buildTemplate(
   } finally {
     await machine.kill('template build ended');
   }
+}
+
+/**
+ * A guest whose memory file finds no room ends QEMU with SIGBUS, which tells nobody what to do.
+ * @throws StorageFull before anything is made
+ */
+async function requireRoom({ area }: Engine, { image, hardware }: BuildOrder): Promise<void> {
+  const disk = await stat(image.diskPath);
+  const needed = disk.blocks * 512 + hardware.memoryMib * 2 ** 20 + SLACK_BYTES;
+  const free = await area.freeBytes();
+  if (free >= needed) return;
+  throw new StorageFull(
+    `the template of ${image.name} may need ${gib(needed)} GiB in ${area.path}, and ${gib(free)} GiB are free: free some, or point GYMBUS_DATA at a larger file system`,
+  );
 }
 
 /** Waits until pictures as far apart as the image asks for are the same. */

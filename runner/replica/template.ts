@@ -79,7 +79,7 @@ export async function ensureTemplate(
   return made;
 }
 
-/** @throws TemplateDamaged when its memory file was touched since it was made */
+/** Cheap: done for each clone. @throws TemplateDamaged when its memory file was touched since it was made */
 export async function checkTemplate(template: Template): Promise<void> {
   const now = await stampOf(template.memoryPath).catch((error: Error) => {
     throw new TemplateDamaged(`memory file of template ${template.key} cannot be read: ${error.message}`);
@@ -114,16 +114,27 @@ async function findTemplate(
       golden: parsePpm(await readFile(path.join(folder, 'golden.ppm'))),
       record,
     };
-    const state = await stat(template.statePath);
-    if (state.size !== record.state_bytes) {
-      throw new TemplateDamaged(`state file has ${state.size} bytes, was made with ${record.state_bytes}`);
-    }
+    await checkFiles(template);
     await checkTemplate(template);
     return template;
   } catch (error) {
     const absent = (error as NodeJS.ErrnoException).code === 'ENOENT';
     if (!absent) engine.log.warn({ err: error, template: key }, 'template is not whole, it will be made anew');
     return null;
+  }
+}
+
+/** The files that only their makers write: looked at when a template is found, not with each clone. @throws TemplateDamaged */
+async function checkFiles({ statePath, diskPath, image, record }: Template): Promise<void> {
+  const [state, disk, source] = await Promise.all([statePath, diskPath, image.diskPath].map((file) => stat(file)));
+  if (state?.size !== record.state_bytes) {
+    throw new TemplateDamaged(`state file has ${state?.size} bytes, was made with ${record.state_bytes}`);
+  }
+  if (disk?.size !== source?.size) {
+    throw new TemplateDamaged(`disk has ${disk?.size} bytes, that of its image ${source?.size}`);
+  }
+  if (disk && disk.mtimeMs > Date.parse(record.created_at)) {
+    throw new TemplateDamaged(`disk was written to at ${disk.mtime.toISOString()}, after it was made`);
   }
 }
 

@@ -1,0 +1,100 @@
+import { appendFile, mkdir, mkdtemp, readdir, rm, truncate, utimes, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { pino } from 'pino';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { writePpm } from '../../runner/qemu/picture.ts';
+import type { Engine } from '../../runner/replica/engine.ts';
+import type { ImageFiles } from '../../runner/replica/image-files.ts';
+import { ensureTemplate, type Template, templatesFolder } from '../../runner/replica/template.ts';
+import { imageHardware, templateKey } from '../../runner/replica/template-key.ts';
+import { stampOf, type TemplateRecord } from '../../runner/replica/template-record.ts';
+import { StorageFull } from '../../runner/storage/errors.ts';
+
+const GIB = 2 ** 30;
+let area: string;
+let freeBytes: number;
+let image: ImageFiles;
+let engine: Engine;
+
+beforeEach(async () => {
+  area = await mkdtemp(path.join(tmpdir(), 'gymbus-template-'));
+  freeBytes = 100 * GIB;
+  image = {
+    name: 'desk',
+    digest: 'd'.repeat(64),
+    diskPath: path.join(area, 'image.raw'),
+    kernelPath: path.join(area, 'none'),
+    initrdPath: path.join(area, 'none'),
+    manifest: {
+      ...{ resolution: { width: 2, height: 2 }, memory_mib: 1024, vcpus: 1, cmdline: '', user: 'user', warmup: [] },
+      ...{ readiness: { windows: [], processes: [], equal_pictures_ms: 1, timeout_s: 1 }, volatile_regions: [] },
+    },
+  };
+  await writeFile(image.diskPath, 'disk');
+  engine = {
+    area: {
+      path: area,
+      description: '',
+      freeBytes: async () => freeBytes,
+      [Symbol.asyncDispose]: async () => undefined,
+    },
+    ...{ runnerId: 'test', accelerator: 'tcg', runRoot: path.join(area, 'run'), log: pino({ level: 'silent' }) },
+    // Nothing boots here: where a template is not found, making it ends at this.
+    qemu: { path: '/no/such/qemu', version: '0', digest: 'none' },
+  };
+});
+afterEach(() => rm(area, { recursive: true }));
+
+/** A template as a build leaves it. @returns its folder */
+async function place(): Promise<string> {
+  const key = await templateKey(image, engine, imageHardware(image, 'tcg'));
+  const folder = path.join(templatesFolder(area), key);
+  await mkdir(folder, { recursive: true });
+  for (const name of ['ram', 'state', 'disk.raw']) await writeFile(path.join(folder, name), 'disk');
+  const golden = writePpm({ width: 2, height: 2, pixels: Buffer.alloc(12, 200) });
+  await writeFile(path.join(folder, 'golden.ppm'), golden);
+  const record: TemplateRecord = {
+    ...{ schema: 'gymbus.template.v1', key, image: image.name, image_digest: image.digest, qemu_version: '0' },
+    ...{ accelerator: 'tcg', machine_id: 'm', boot_id: 'b', hostname: 'h', boot_ms: 1, build_ms: 1 },
+    ...{ memory: await stampOf(path.join(folder, 'ram')), state_bytes: 4 },
+    created_at: new Date(Date.now() + 1_000).toISOString(),
+  };
+  await writeFile(path.join(folder, 'template.json'), JSON.stringify(record));
+  return folder;
+}
+
+const ensure = (): Promise<Template> => ensureTemplate(engine, image, () => undefined, new AbortController().signal);
+
+describe('a finished template', () => {
+  it('is found', async () => {
+    const folder = await place();
+    expect((await ensure()).diskPath).toBe(path.join(folder, 'disk.raw'));
+  });
+
+  it.each<[string, (folder: string) => Promise<void>]>([
+    ['has no record', (folder) => rm(path.join(folder, 'template.json'))],
+    ['has half a record', (folder) => truncate(path.join(folder, 'template.json'), 20)],
+    ['has half a picture', (folder) => truncate(path.join(folder, 'golden.ppm'), 20)],
+    ['lost its device state', (folder) => truncate(path.join(folder, 'state'), 0)],
+    ['lost its disk', (folder) => rm(path.join(folder, 'disk.raw'))],
+    ['has half a disk', (folder) => truncate(path.join(folder, 'disk.raw'), 2)],
+    ['has a disk that was written to', (folder) => utimes(path.join(folder, 'disk.raw'), 4e9, 4e9)],
+    ['lost its memory', (folder) => rm(path.join(folder, 'ram'))],
+    ['has memory that was written to', (folder) => appendFile(path.join(folder, 'ram'), 'x')],
+  ])('is made anew when it %s', async (_, damage) => {
+    await damage(await place());
+    await expect(ensure()).rejects.toThrow('qemu did not start: qemu exited with code 2: launcher: cannot start');
+    expect((await readdir(templatesFolder(area))).filter((name) => name.startsWith('.building-'))).toEqual([]);
+    expect(await readdir(engine.runRoot)).toEqual([]);
+  });
+});
+
+describe('making a template', () => {
+  it('does not begin without room for it', async () => {
+    freeBytes = GIB;
+    await expect(ensure()).rejects.toBeInstanceOf(StorageFull);
+    await expect(ensure()).rejects.toThrow(/^the template of desk may need 1\.1 GiB in .*, and 1\.0 GiB are free: /);
+    expect(await readdir(templatesFolder(area))).toEqual([]);
+  });
+});
