@@ -56,10 +56,13 @@ describe('an OSWorld task becomes a job', () => {
   });
 });
 
-describe.skipIf(!available('osworld'))('the real tasks of OSWorld', () => {
-  const files = readdirSync(osworldTasks, { recursive: true, encoding: 'utf8' }).filter((name) =>
-    name.endsWith('.json'),
-  );
+const here = available('osworld');
+
+describe.skipIf(!here)('the real tasks of OSWorld', () => {
+  // What stands in a suite that is left out is looked at all the same: to name the tests in it.
+  const files = here
+    ? readdirSync(osworldTasks, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.json'))
+    : [];
   const read = (name: string) => JSON.parse(readFileSync(path.join(osworldTasks, name), 'utf8'));
 
   it('are there', () => expect(files.length).toBeGreaterThanOrEqual(170));
