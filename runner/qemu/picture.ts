@@ -62,6 +62,13 @@ export function difference(a: Picture, b: Picture, volatile: readonly Region[]):
   return compared === 0 ? 0 : differing / compared;
 }
 
+/** Black but for a pointer and some glyphs: darker than this, and it is a screen without a desktop. */
+const MAX_DARKNESS = 0.98;
+
+export function isBlack(picture: Picture): boolean {
+  return darkness(picture) > MAX_DARKNESS;
+}
+
 /** Share of pixels (0 to 1) as dark as a screen that is off. */
 export function darkness(picture: Picture): number {
   const { pixels } = picture;

@@ -1,18 +1,20 @@
 import { randomUUID } from 'node:crypto';
-import path from 'node:path';
 import type { Accelerator, InputAction, ReplicaPhase } from '../../schemas/index.ts';
 import { within } from '../qemu/deadline.ts';
 import { ReplicaLost } from '../qemu/errors.ts';
 import { HelperGuest } from '../qemu/guest.ts';
 import type { Machine } from '../qemu/machine.ts';
 import { restoreState } from '../qemu/migration.ts';
+import { encodePng } from '../qemu/png.ts';
 import { startClone } from './clone.ts';
 import type { Diagnostics, ImageRef, Replica, SettleLimits } from './contract.ts';
 import type { Engine } from './engine.ts';
 import { nowTicks } from './host-processes.ts';
 import { DESKTOP_PASSWORD } from './image-files.ts';
 import { identityHolder, type OwnerRecord, releaseOwnership, takeOwnership } from './ownership.ts';
+import { RestingPicture } from './resting-picture.ts';
 import { passGate, setClock } from './restore-gate.ts';
+import { runFolderOf } from './run-root.ts';
 import { settle } from './settle.ts';
 import {
   FIRST_STATE,
@@ -51,6 +53,7 @@ export class VirtualReplica implements Replica {
   #work: Promise<unknown> = Promise.resolve();
   #discarded: Promise<void> | undefined;
   #lastPicture: Buffer | null = null;
+  readonly #resting = new RestingPicture();
   readonly #discardListeners: (() => void)[] = [];
   #wasLeased = false;
 
@@ -106,7 +109,7 @@ export class VirtualReplica implements Replica {
         id: this.id,
         uuid: this.id,
         machine_id: this.#machineId,
-        run_folder: path.join(this.#engine.runRoot, this.id.slice(0, 8)),
+        run_folder: runFolderOf(this.#engine, this.id),
         ticks: await nowTicks(),
       };
       const folder = await takeOwnership(this.#engine.area.path, record);
@@ -156,18 +159,23 @@ export class VirtualReplica implements Replica {
 
   async screenshot(signal: AbortSignal): Promise<Buffer> {
     this.lost.throwIfAborted();
-    this.#lastPicture = await this.machine.screen.png(AbortSignal.any([signal, this.lost]));
+    const resting = this.#resting.take();
+    const picture = resting ?? (await this.machine.screen.picture(AbortSignal.any([signal, this.lost])));
+    this.#lastPicture = await encodePng(picture);
     return this.#lastPicture;
   }
 
   async act(action: InputAction, signal: AbortSignal): Promise<void> {
     this.lost.throwIfAborted();
+    this.#resting.forget();
     await this.machine.input.perform(action, AbortSignal.any([signal, this.lost]));
   }
 
-  settle(limits: SettleLimits, signal: AbortSignal): Promise<boolean> {
+  async settle(limits: SettleLimits, signal: AbortSignal): Promise<boolean> {
     const either = AbortSignal.any([signal, this.lost]);
-    return settle(this.machine, this.template.image.manifest.volatile_regions, limits, either);
+    const picture = await settle(this.machine, this.template.image.manifest.volatile_regions, limits, either);
+    if (picture) this.#resting.keep(picture);
+    return picture !== null;
   }
 
   async diagnostics(): Promise<Diagnostics> {

@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import type { Machine } from '../qemu/machine.ts';
-import { darkness, difference, type Picture, same } from '../qemu/picture.ts';
+import { difference, isBlack, type Picture, same } from '../qemu/picture.ts';
 import { nearbySpot, parkingSpot } from './parking.ts';
 import type { Template } from './template.ts';
 
@@ -39,8 +39,6 @@ const PICTURE_DEADLINE_MS = 15_000;
 /** A picture that is nearly the template's is good enough, but waiting a little makes it the same. */
 const RETURN_DEADLINE_MS = 3_000;
 const POLL_MS = 4;
-/** Black but for a pointer and some glyphs. */
-const MAX_DARKNESS = 0.98;
 /** A clone's picture is the template's, pixel for pixel; what may differ is a pointer's shadow, not a window. */
 const MAX_DIFFERENCE = 0.005;
 
@@ -166,11 +164,10 @@ async function provePicture(machine: Machine, template: Template, signal: AbortS
 
 /** @throws GateFailed for a picture that is black or only partly the template's */
 function plausible(picture: Picture, template: Template): void {
-  if (darkness(picture) > MAX_DARKNESS) throw new GateFailed('black', 'the screen is black');
   const share = difference(picture, template.golden, template.image.manifest.volatile_regions);
-  if (share > MAX_DIFFERENCE) {
-    throw new GateFailed('half-drawn', `${(share * 100).toFixed(1)} % of the picture differ from the template's`);
-  }
+  if (share <= MAX_DIFFERENCE) return;
+  if (isBlack(picture)) throw new GateFailed('black', 'the screen is black');
+  throw new GateFailed('half-drawn', `${(share * 100).toFixed(1)} % of the picture differ from the template's`);
 }
 
 /** Takes pictures until one is as wanted or the time is over. @returns the last one */

@@ -1,5 +1,6 @@
 import { mkdir, statfs } from 'node:fs/promises';
 import path from 'node:path';
+import type { Engine } from './engine.ts';
 
 const TMPFS_MAGIC = 0x01021994;
 
@@ -19,4 +20,9 @@ export async function openRunRoot(): Promise<string> {
     if (made) return folder;
   }
   throw new Error('neither /run nor /dev/shm is a memory file system this user may write to: mount a tmpfs on /run');
+}
+
+/** The run folder of the machine with that uuid. */
+export function runFolderOf({ runRoot }: Pick<Engine, 'runRoot'>, uuid: string): string {
+  return path.join(runRoot, uuid.slice(0, 8));
 }

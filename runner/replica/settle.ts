@@ -1,6 +1,6 @@
 import type { Machine } from '../qemu/machine.ts';
 import { Patience } from '../qemu/patience.ts';
-import { type Region, same } from '../qemu/picture.ts';
+import { type Picture, type Region, same } from '../qemu/picture.ts';
 import { quietFor, watchQuiet } from '../qemu/quiet.ts';
 import type { SettleLimits } from './contract.ts';
 
@@ -14,21 +14,23 @@ const LOOK_MS = 25;
  * Waits until a desktop is done: its processors sleep and its picture stands still, volatile regions aside. A program that starts keeps
  * the processor at work without a gap, and shows nothing for seconds. What waits without work (a network, a timer longer than `minMs`)
  * cannot be seen from here. Where the host gives no account of a guest's processors, the picture alone tells.
- * @returns false when it was not by `maxMs` @throws the signal's reason; QmpSilent, QmpError
+ * @returns the picture it shows at rest; null when it was not by `maxMs` @throws the signal's reason; QmpSilent, QmpError
  */
 export async function settle(
   { screen, processors }: Settling,
   volatile: readonly Region[],
   { minMs, maxMs }: SettleLimits,
   signal: AbortSignal,
-): Promise<boolean> {
+): Promise<Picture | null> {
   const patience = await Patience.begin(processors, maxMs);
   for (;;) {
     // A picture costs more than a look at the processors: none is taken while the guest works anyway.
-    if (!(await quietFor(processors, LOOK_MS, patience, signal))) return false;
+    if (!(await quietFor(processors, LOOK_MS, patience, signal))) return null;
     const before = await screen.picture(signal);
     const stretch = await watchQuiet(processors, Math.max(minMs, LOOK_MS), patience, signal);
-    if (stretch === 'late') return false;
-    if (stretch === 'quiet' && same(before, await screen.picture(signal), volatile)) return true;
+    if (stretch === 'late') return null;
+    if (stretch !== 'quiet') continue;
+    const after = await screen.picture(signal);
+    if (same(before, after, volatile)) return after;
   }
 }

@@ -7,7 +7,7 @@ import type { Hardware } from '../qemu/arguments.ts';
 import { HelperGuest } from '../qemu/guest.ts';
 import { Machine } from '../qemu/machine.ts';
 import { saveState } from '../qemu/migration.ts';
-import { darkness, same, writePpm } from '../qemu/picture.ts';
+import { isBlack, same, writePpm } from '../qemu/picture.ts';
 import { copySparse } from '../storage/clone.ts';
 import { StorageFull } from '../storage/errors.ts';
 import { type BuildPhase, type BuildProgress, ProgressReporter } from './build-progress.ts';
@@ -16,6 +16,7 @@ import type { Engine } from './engine.ts';
 import { DESKTOP_PASSWORD, type ImageFiles } from './image-files.ts';
 import { parkingSpot } from './parking.ts';
 import { awaitDesktop } from './readiness.ts';
+import { runFolderOf } from './run-root.ts';
 import { stampOf, type TemplateRecord } from './template-record.ts';
 
 export interface BuildOrder {
@@ -35,8 +36,6 @@ const CALL_DEADLINE_MS = 60_000;
 const SETTLE_DEADLINE_MS = 120_000;
 /** What a boot writes to its disk, device state, pictures. */
 const SLACK_BYTES = 128 * 2 ** 20;
-/** Darker than this and it is a screen without a desktop. */
-const MAX_DARKNESS = 0.98;
 
 /** Boots an image, brings it to rest and saves it into the order's folder. Leaves no process behind, whatever happens. */
 export async function buildTemplate(
@@ -59,7 +58,7 @@ export async function buildTemplate(
   const memoryPath = path.join(folder, 'ram');
   await copySparse(image.diskPath, diskPath, signal);
   report('booting', `booting ${image.name} (${hardware.accelerator})`);
-  const runFolder = path.join(engine.runRoot, order.uuid.slice(0, 8));
+  const runFolder = runFolderOf(engine, order.uuid);
   const bootedAt = performance.now();
   const machine = await Machine.start({
     name: `gymbus-template-${order.uuid.slice(0, 8)}`,
@@ -111,7 +110,7 @@ export async function buildTemplate(
     await machine.pause();
     report('saving', 'saving memory and device state');
     const golden = await machine.screen.picture(either);
-    if (darkness(golden) > MAX_DARKNESS) throw new Error(`the desktop of ${image.name} is black`);
+    if (isBlack(golden)) throw new Error(`the desktop of ${image.name} is black`);
     await writeFile(path.join(folder, 'golden.ppm'), writePpm(golden));
     await saveState(machine.qmp, runFolder, path.join(folder, 'state'), either);
     await machine.kill('template saved');

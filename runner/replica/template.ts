@@ -8,6 +8,7 @@ import type { BuildProgress } from './build-progress.ts';
 import type { Engine } from './engine.ts';
 import { killFound, qemuProcesses } from './host-processes.ts';
 import type { ImageFiles } from './image-files.ts';
+import { runFolderOf } from './run-root.ts';
 import { buildTemplate } from './template-build.ts';
 import { imageHardware, templateKey } from './template-key.ts';
 import { stampOf, TemplateRecord } from './template-record.ts';
@@ -146,7 +147,7 @@ async function removeDrafts(engine: Engine, key: string): Promise<void> {
   for (const draft of drafts.filter((name) => name.startsWith(prefix))) {
     const uuid = draft.slice(prefix.length);
     for (const found of await qemuProcesses()) if (found.uuid === uuid) await killFound(found);
-    await rm(path.join(engine.runRoot, uuid.slice(0, 8)), { recursive: true, force: true });
+    await rm(runFolderOf(engine, uuid), { recursive: true, force: true });
     await rm(path.join(folder, draft), { recursive: true, force: true });
   }
 }

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { crc32, inflateSync } from 'node:zlib';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { darkness, difference, type Picture, parsePpm, same, writePpm } from '../../runner/qemu/picture.ts';
+import { darkness, difference, isBlack, type Picture, parsePpm, same, writePpm } from '../../runner/qemu/picture.ts';
 import { encodePng } from '../../runner/qemu/png.ts';
 
 const size = { width: 12, height: 8 };
@@ -62,6 +62,7 @@ describe('picture', () => {
     expect(darkness(black)).toBe(1);
     expect(darkness(dot(black, 1, 1))).toBeCloseTo(95 / 96);
     expect(darkness(grey())).toBe(0);
+    expect([isBlack({ ...size, pixels: Buffer.alloc(288) }), isBlack(grey())]).toEqual([true, false]);
   });
 });
 

@@ -37,8 +37,8 @@ class Desktop {
 
   async settle(limits: { minMs: number; maxMs: number }, clock: { x: number; width: number } | null = null) {
     const regions = clock ? [{ ...clock, y: 0, height: 1 }] : [];
-    const done = await settle(this.settling, regions, limits, never);
-    return { done, tookMs: performance.now() - this.#start };
+    const picture = await settle(this.settling, regions, limits, never);
+    return { done: picture !== null, picture, tookMs: performance.now() - this.#start };
   }
 
   #picture(): Picture {
@@ -70,6 +70,12 @@ describe('settling', () => {
     expect(tookMs).toBeGreaterThanOrEqual(300);
     expect(tookMs).toBeLessThan(600);
     expect(desktop.pictures).toBe(2);
+  });
+
+  it('returns the picture it shows at rest', async () => {
+    const desktop = new Desktop(idle, (atMs) => (atMs < 200 ? Math.floor(atMs / 5) : 222));
+    const { picture } = await desktop.settle({ minMs: 0, maxMs: 5_000 });
+    expect([...(picture?.pixels ?? [])].slice(-3)).toEqual([222, 222, 222]);
   });
 
   it('waits for a program that shows nothing while it starts', async () => {
