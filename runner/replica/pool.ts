@@ -108,6 +108,7 @@ export class VirtualPool implements ReplicaPool {
   async #takeReady(shelf: Shelf, signal: AbortSignal): Promise<VirtualReplica> {
     for (;;) {
       signal.throwIfAborted();
+      if (this.#closed) throw new Error('the pool is closed');
       const replica = shelf.take();
       if (replica) return replica;
       await once(this.#changes, 'change', { signal });

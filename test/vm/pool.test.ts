@@ -130,6 +130,27 @@ describe('a pool', () => {
     expect(pool.phases()).toEqual({});
     expect(pool.reserve(image)).toBeNull();
   });
+
+  it('ends a claim that waits for a replica when it is disposed', async () => {
+    const pool = await vm.pool({ acting: 1, ready: 1 });
+    await filled(pool, 1);
+    const reservation = await reserve(pool);
+    const away = `${vm.template.diskPath}.away`;
+    await rename(vm.template.diskPath, away);
+    try {
+      const mine = await readdir(replicasFolder(vm.area.path, 'test-pool'));
+      for (const { pid, uuid } of await qemuProcesses()) if (mine.includes(uuid)) process.kill(pid, 'SIGKILL');
+      const claim = expect(reservation.claim(soon())).rejects.toThrow('the pool is closed');
+      await expect.poll(() => pool.phases(), { timeout: 30_000 }).toEqual({});
+      const started = performance.now();
+      await pool[Symbol.asyncDispose]();
+      await claim;
+      expect(performance.now() - started).toBeLessThan(30_000);
+    } finally {
+      await rename(away, vm.template.diskPath);
+      await pool[Symbol.asyncDispose]();
+    }
+  });
 });
 
 describe('two runners on a host', () => {
