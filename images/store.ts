@@ -1,6 +1,6 @@
 import type { Dirent } from 'node:fs';
 import { readdir, readFile, stat } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, resolve } from 'node:path';
 import { ImageManifest } from './manifest.ts';
 
 /** A finished image in the cache. The files are read by many and written by nobody. */
@@ -22,7 +22,8 @@ export const imagesDirectory = (cacheDir: string): string => join(cacheDir, 'ima
 
 /** The cache: `GYMBUS_CACHE`, else the system's for root and the user's for others. */
 export function defaultCacheDir(env: NodeJS.ProcessEnv = process.env): string {
-  if (env.GYMBUS_CACHE) return env.GYMBUS_CACHE;
+  // Absolute: locks are known by it.
+  if (env.GYMBUS_CACHE) return resolve(env.GYMBUS_CACHE);
   if (process.getuid?.() === 0) return '/var/cache/gymbus';
   return join(env.XDG_CACHE_HOME ?? join(env.HOME ?? '/', '.cache'), 'gymbus');
 }

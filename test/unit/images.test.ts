@@ -13,7 +13,7 @@ import { debianDesktop } from '../../images/debian-desktop/recipe.ts';
 import { imageDigest } from '../../images/digest.ts';
 import { Recipe } from '../../images/recipe.ts';
 import { commonFiles, findRecipe } from '../../images/recipes.ts';
-import { findImage, listImages } from '../../images/store.ts';
+import { defaultCacheDir, findImage, listImages } from '../../images/store.ts';
 
 let directory: string;
 beforeEach(async () => {
@@ -86,6 +86,13 @@ describe('digest', () => {
     ]);
     expect(new Set([before, ...changed]).size).toBe(changed.length + 1);
     expect(await digestOf({}, common)).toBe(before);
+  });
+});
+
+describe('cache', () => {
+  it('is one place, however it is called', () => {
+    expect(defaultCacheDir({ GYMBUS_CACHE: 'some/where' })).toBe(join(process.cwd(), 'some/where'));
+    expect(defaultCacheDir({ GYMBUS_CACHE: '/else/where/' })).toBe('/else/where');
   });
 });
 
@@ -167,15 +174,20 @@ describe('build', () => {
     expect(await processesNaming(directory)).toEqual([]);
   });
 
-  asRoot('removes a tree without going through what is mounted in it', async () => {
-    const inside = join(directory, '.build-dead', 'root', 'dev');
+  asRoot.each([
+    ['by its own name', 'cache', 'cache'],
+    ['with a blank in its name', 'my cache', 'my cache'],
+    ['by another name', 'cache', 'link'],
+  ])('removes a tree, %s, without going through what is mounted in it', async (_, name, called) => {
+    const inside = join(directory, name, '.build-dead', 'root', 'dev');
     const outside = join(directory, 'outside');
     await mkdir(inside, { recursive: true });
     await mkdir(outside);
     await writeFile(join(outside, 'precious'), '');
+    if (called !== name) await symlink(name, join(directory, called));
     await succeeds('mount', '--bind', outside, inside);
-    await removeLeftovers(directory);
-    expect(await readdir(directory)).toEqual(['outside']);
+    await removeLeftovers(join(directory, called));
+    expect(await readdir(join(directory, name))).toEqual([]);
     expect(await readdir(outside)).toEqual(['precious']);
   });
 });
