@@ -1,4 +1,5 @@
-import { mkdir, statfs } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { access, mkdir, statfs } from 'node:fs/promises';
 import path from 'node:path';
 import type { Engine } from './engine.ts';
 
@@ -6,20 +7,24 @@ const TMPFS_MAGIC = 0x01021994;
 
 /**
  * Where run folders go: sockets, which need short paths, and pictures on their way, which need memory and not a disk.
- * `/run/gymbus` where `/run` is a memory file system, as on most hosts; else `/dev/shm/gymbus`.
+ * `/run/gymbus` where `/run` is a memory file system, as on most hosts; else `/dev/shm/gymbus`. One that another user made is not for us.
  */
-export async function openRunRoot(): Promise<string> {
-  for (const parent of ['/run', '/dev/shm']) {
+export async function openRunRoot(parents: readonly string[] = ['/run', '/dev/shm']): Promise<string> {
+  for (const parent of parents) {
     const { type } = await statfs(parent).catch(() => ({ type: 0 }));
     const folder = path.join(parent, 'gymbus');
     if (type !== TMPFS_MAGIC) continue;
-    const made = await mkdir(folder, { recursive: true, mode: 0o755 }).then(
-      () => true,
-      () => false,
-    );
-    if (made) return folder;
+    const ours = await mkdir(folder, { recursive: true, mode: 0o755 })
+      .then(() => access(folder, constants.W_OK))
+      .then(
+        () => true,
+        () => false,
+      );
+    if (ours) return folder;
   }
-  throw new Error('neither /run nor /dev/shm is a memory file system this user may write to: mount a tmpfs on /run');
+  throw new Error(
+    `none of ${parents.join(', ')} is a memory file system with a gymbus folder this user may write to: mount a tmpfs on /run`,
+  );
 }
 
 /** The run folder of the machine with that uuid. */
