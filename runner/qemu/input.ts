@@ -2,6 +2,7 @@ import { setMaxListeners } from 'node:events';
 import type { ScreenSize } from '../../functions/guest.ts';
 import type { Button, InputAction } from '../../schemas/index.ts';
 import { ActionRejected, MaybeDelivered } from './errors.ts';
+import { Held } from './held.ts';
 import { button, type InputEvent, key, pointTo, wheel } from './input-events.ts';
 import { keyStroke, type Stroke, textStrokes } from './keyboard.ts';
 
@@ -31,6 +32,8 @@ interface Rest {
 const REPORTS_PER_BARRIER = 16;
 /** Answering a motion takes some milliseconds of work; a guest that is busy with other things is not waited for. */
 const DRAG_REST: Rest = { quietMs: 50, maxMs: 3_000 };
+/** Actions whose point it is that something stays pressed. */
+const KEEPS_HOLDING: ReadonlySet<InputAction['type']> = new Set(['key_down', 'mouse_down']);
 /** A drag is shown to the guest at least every so many pixels, so that it looks like one. */
 const DRAG_STEP_PX = 24;
 /** So far before its end a drag makes a halt, on its path. */
@@ -68,16 +71,24 @@ export class InputDevices {
   async #perform(action: InputAction, signal: AbortSignal): Promise<void> {
     const steps = plan(action, this.#screen);
     signal.throwIfAborted();
+    const held = new Held();
     try {
-      for (const step of steps) await this.#run(step, signal);
+      for (const step of steps) await this.#run(step, held, signal);
     } catch (error) {
+      // What it would have let go of must not stay pressed under everything that follows, whatever ended it.
+      if (!KEEPS_HOLDING.has(action.type)) await this.#letGo(held);
       throw new MaybeDelivered(`${action.type} may have reached the guest: ${(error as Error).message}`, {
         cause: error,
       });
     }
   }
 
-  async #run(step: Step, signal: AbortSignal): Promise<void> {
+  async #letGo(held: Held): Promise<void> {
+    const { signal } = new AbortController();
+    await Promise.allSettled(held.releases().map((event) => this.#port.send([event], signal)));
+  }
+
+  async #run(step: Step, held: Held, signal: AbortSignal): Promise<void> {
     if (step.kind === 'text') return this.#port.typeText(step.text, signal);
     if (step.kind === 'sideways') return this.#port.scrollSideways(step.notches, signal);
     if (step.kind === 'rest') return this.#port.rest(DRAG_REST, signal);
@@ -85,6 +96,7 @@ export class InputDevices {
     setMaxListeners(2 * REPORTS_PER_BARRIER, signal);
     for (let at = 0; at < step.reports.length; at += REPORTS_PER_BARRIER) {
       const batch = step.reports.slice(at, at + REPORTS_PER_BARRIER);
+      for (const event of batch.flat()) held.note(event);
       await Promise.all(batch.map((events) => this.#port.send(events, signal)));
       await this.#port.barrier(signal);
     }

@@ -130,6 +130,49 @@ describe('input', () => {
     expect(words.filter((word) => word === '+left')).toHaveLength(1);
   });
 
+  describe('an action that ends half-way', () => {
+    /** @param barriers after so many of them the guest is silent */
+    async function cutShort(input: ActionInput, barriers: number): Promise<string> {
+      let left = barriers;
+      const { port, words } = recorder((word) => (word === '|' && left-- === 0 ? new Error('guest is silent') : null));
+      const devices = new InputDevices(port, screen);
+      await expect(devices.perform(Action.parse(input) as InputAction, never)).rejects.toBeInstanceOf(MaybeDelivered);
+      return words.join(' ');
+    }
+
+    it('lets go of what it holds', async () => {
+      const click: ActionInput = { type: 'click', x: 5, y: 6, modifiers: ['ctrl', 'shift'] };
+      expect(await cutShort(click, 0)).toBe('+ctrl +shift | -shift -ctrl');
+      expect(await cutShort(click, 1)).toBe('+ctrl +shift | x5+y6 +left -left | -shift -ctrl');
+      expect(await cutShort(click, 2)).toBe('+ctrl +shift | x5+y6 +left -left | -shift -ctrl |');
+      const path: [number, number][] = [
+        [7, 8],
+        [7, 8],
+      ];
+      expect(await cutShort({ type: 'drag', path }, 1)).toBe('x7+y8 | +left | -left');
+      const text = `${'x'.repeat(7)}A`;
+      expect(await cutShort({ type: 'type', text }, 0)).toBe(`${'+x -x '.repeat(7)}+shift +a | -a -shift`);
+    });
+
+    it('goes on holding what it is there to hold', async () => {
+      expect(await cutShort({ type: 'key_down', key: 'shift' }, 0)).toBe('+shift |');
+      expect(await cutShort({ type: 'mouse_down', x: 1, y: 2 }, 0)).toBe('x1+y2 +left |');
+    });
+
+    it('lets go also when its time is over, before the next one has its turn', async () => {
+      const over = new AbortController();
+      const { port, words } = recorder((word) => {
+        if (word === '|') over.abort(new Error('time is over'));
+        return over.signal.aborted && word === '|' && words.length < 5 ? over.signal.reason : null;
+      });
+      const devices = new InputDevices(port, screen);
+      const click = Action.parse({ type: 'click', x: 1, y: 1, modifiers: ['alt'] }) as InputAction;
+      const both = [devices.perform(click, over.signal), devices.perform({ type: 'key', key: 'a' }, never)];
+      expect((await Promise.allSettled(both)).map(({ status }) => status)).toEqual(['rejected', 'fulfilled']);
+      expect(words.join(' ')).toBe('+alt | -alt +a -a |');
+    });
+  });
+
   it('sends nothing of an action that was cancelled before its turn', async () => {
     const { port, words } = recorder();
     const gone = AbortSignal.abort(new Error('over'));
