@@ -3,7 +3,10 @@ import { EvaluatorError, type MetricFunction } from '../../contract.ts';
 import { NoOptions } from './options.ts';
 
 const Texts = z.array(z.string()).default([]);
-const Rules = z.looseObject({ include: Texts, exclude: Texts });
+/** Strict, and not empty: a misspelt rule would be met by everything. */
+const Rules = z
+  .strictObject({ include: Texts, exclude: Texts })
+  .refine(({ include, exclude }) => include.length + exclude.length > 0, 'names nothing to include or exclude');
 
 export const checkIncludeExclude: MetricFunction<z.infer<typeof Rules>, NoOptions> = {
   name: 'check_include_exclude',

@@ -3,7 +3,7 @@ import { asText } from '../../command/text.ts';
 import { EvaluatorError, type MetricFunction } from '../../contract.ts';
 import { NoOptions } from './options.ts';
 
-const Rules = z.looseObject({ expected: z.array(z.string()) });
+const Rules = z.looseObject({ expected: z.array(z.string()).min(1) });
 
 export const fileContains: MetricFunction<z.infer<typeof Rules>, NoOptions> = {
   name: 'file_contains',

@@ -122,6 +122,19 @@ describe('a job is checked before a guest is touched', () => {
       { func: 'file_contains', result: rule(1), expected: rule({ expected: 'CPU' }) },
       /^evaluator\.expected\.rules\.expected: .*\(got "CPU"\)/,
     ],
+    [
+      { func: 'file_contains', result: rule(1), expected: rule({ expected: [] }) },
+      /^evaluator\.expected\.rules\.expected: /,
+    ],
+    // What names nothing is met by everything: a score of 1, whatever the policy did.
+    [
+      { func: 'check_include_exclude', result: rule(1), expected: rule({ includes: ['a'] }) },
+      /^evaluator\.expected\.rules: unknown field "includes"/,
+    ],
+    [
+      { func: 'check_include_exclude', result: rule(1), expected: rule({}) },
+      /^evaluator\.expected\.rules: names nothing to include or exclude/,
+    ],
     [{ func: 'is_utc_0', result: rule(1), options: { strict: true } }, /^evaluator\.options: unknown field "strict"/],
     [
       { func: ['infeasible', 'is_utc_0'], result: [null, rule(1)] },

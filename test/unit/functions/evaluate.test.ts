@@ -248,8 +248,7 @@ describe('metrics', () => {
     ['filters-vignette failed', { include: ['filters-vignette'], exclude: ['error', 'failed'] }, 0],
     ['nothing', { include: ['filters-vignette'] }, 0],
     ['use no terminal', { include: ['use terminal'] }, 0],
-    ['anything', {}, 1],
-    [null, {}, 0],
+    [null, { exclude: ['x'] }, 0],
     [['a', 'b'], { include: ['a'], exclude: ['c'] }, 1],
     [['ab'], { include: ['a'] }, 0],
   ])('check_include_exclude of %j by %j is %d', (result, rules, score) =>
@@ -271,8 +270,8 @@ describe('metrics', () => {
     ['file_contains', 'a text'],
     ['file_contains', [Buffer.from('x')]],
   ])('%s has no score for %j', (name, result) =>
-    expect(() => metric(name, result, name === 'check_include_exclude' ? {} : { expected: ['x'] })).toThrow(
-      EvaluatorError,
-    ),
+    expect(() =>
+      metric(name, result, name === 'check_include_exclude' ? { include: ['x'] } : { expected: ['x'] }),
+    ).toThrow(EvaluatorError),
   );
 });
