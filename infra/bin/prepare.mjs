@@ -3,6 +3,8 @@
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
+  accessSync,
+  constants,
   cpSync,
   existsSync,
   mkdirSync,
@@ -41,6 +43,7 @@ function installDependencies() {
   const digest = createHash('sha256').update(readFileSync(lock)).digest('hex');
   const stamp = path.join(root, 'node_modules', '.gymbus-installed');
   if (existsSync(stamp) && readFileSync(stamp, 'utf8') === digest) return;
+  checkWritable(path.dirname(stamp));
   console.error('gymbus: installing npm dependencies ...');
   run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], 'npm ci');
   writeFileSync(stamp, digest);
@@ -63,6 +66,7 @@ function compile() {
   if (existsSync(target)) return target;
   console.error('gymbus: compiling ...');
   const partial = path.join(builds, `.partial-${process.pid}`);
+  checkWritable(builds);
   rmSync(partial, { recursive: true, force: true });
   mkdirSync(partial, { recursive: true });
   run(process.execPath, [path.join(root, 'node_modules/typescript/bin/tsc'), '-p', root, '--outDir', partial], 'tsc');
@@ -100,6 +104,18 @@ function filesBelow(folder) {
 function run(command, args, what) {
   const { status, error } = spawnSync(command, args, { cwd: root, stdio: ['ignore', 2, 2] });
   if (error || status !== 0) fail(`${what} failed${error ? `: ${error.message}` : ''}; its output is above.`);
+}
+
+/** A checkout of another user can be run, but not made ready. */
+function checkWritable(folder) {
+  try {
+    mkdirSync(folder, { recursive: true });
+    accessSync(folder, constants.W_OK);
+  } catch (error) {
+    fail(
+      `${folder} is out of date and cannot be written to (${error.code}); run npx gymbus --version in ${root} once, as its owner.`,
+    );
+  }
 }
 
 function fail(message) {

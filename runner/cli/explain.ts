@@ -23,6 +23,22 @@ const EXPLAINED = [
   ...[StackHeld, PortTaken, ServerFailed, ToolMissing, PackagesMissing],
 ];
 
+/** What a file system refuses, and what to do about it. */
+const FILE_REMEDIES: Readonly<Record<string, string>> = {
+  EACCES: 'run it as a user who may, as root for example, or set GYMBUS_DATA and GYMBUS_CACHE to folders of your own',
+  EPERM: 'run it as a user who may, as root for example, or set GYMBUS_DATA and GYMBUS_CACHE to folders of your own',
+  EROFS: 'set GYMBUS_DATA and GYMBUS_CACHE to folders that can be written to',
+  ENOTDIR: 'there is a file where a folder should be: move it, or set GYMBUS_DATA and GYMBUS_CACHE to other folders',
+  ENOSPC: 'free some disk, or set GYMBUS_DATA and GYMBUS_CACHE to folders on a larger one',
+  EDQUOT: 'free some of your quota, or set GYMBUS_DATA and GYMBUS_CACHE to folders elsewhere',
+};
+
+function fileProblem(error: unknown): string | null {
+  const { code = '', path: file, syscall } = error as NodeJS.ErrnoException;
+  const remedy = FILE_REMEDIES[code];
+  return remedy === undefined || file === undefined ? null : `cannot ${syscall} ${file} (${code}): ${remedy}`;
+}
+
 /** What a person is told of an error, without a stack; null for what nobody foresaw, which is a fault of gymbus. */
 export function asCliError(error: unknown): CliError | null {
   if (error instanceof CliError) return error;
@@ -40,6 +56,8 @@ export function asCliError(error: unknown): CliError | null {
       cause: error,
     });
   }
+  const file = fileProblem(error);
+  if (file !== null) return new CliError(file, EXIT.no, { cause: error });
   const explained = EXPLAINED.some((type) => error instanceof type);
   return explained ? new CliError((error as Error).message, EXIT.no, { cause: error }) : null;
 }

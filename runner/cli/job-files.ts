@@ -3,7 +3,7 @@ import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import { checkJob } from '../../functions/check-job.ts';
 import { OsworldTaskError, osworldTaskToJob } from '../../functions/osworld/task.ts';
-import { parseJob, type TrajectoryJobInput } from '../../schemas/index.ts';
+import { JOB_SCHEMA, parseJob, type TrajectoryJobInput } from '../../schemas/index.ts';
 import type { JobToPublish } from '../bus/publisher.ts';
 import { CliError, EXIT } from './error.ts';
 
@@ -56,8 +56,9 @@ export async function readOsworldTasks(
       if (Array.isArray(checked)) problems.push(...checked.map((problem) => `${file}: ${problem}`));
       else problems.push(...addOnce(jobs, checked, file, places));
     } catch (error) {
-      if (!(error instanceof OsworldTaskError || error instanceof SyntaxError)) throw error;
-      problems.push(`${file}: ${error.message}`);
+      if (error instanceof SyntaxError) problems.push(`${file}: not JSON: ${error.message}`);
+      else if (error instanceof OsworldTaskError) problems.push(`${file}: ${error.message}`);
+      else throw error;
     }
   }
   refuseProblems(problems, 'nothing was published');
@@ -66,7 +67,8 @@ export async function readOsworldTasks(
 
 function checkedJob(data: Buffer): JobToPublish | string[] {
   const parsed = parseJob(data);
-  if (parsed.kind === 'newer') return [`schema: ${parsed.version} is for a later gymbus than this`];
+  if (parsed.kind === 'newer')
+    return [`schema: ${parsed.version} is for a later gymbus than this, which reads ${JOB_SCHEMA}; update it`];
   if (parsed.kind === 'invalid') return [parsed.reason];
   const { image, batch_id, job_id } = parsed.job;
   const problems = checkJob(parsed.job);
@@ -94,6 +96,8 @@ async function readText(file: string): Promise<string> {
   try {
     return await readFile(file, 'utf8');
   } catch (error) {
-    throw new CliError(`cannot read ${file}: ${(error as Error).message}`, EXIT.usage, { cause: error });
+    const { code, message } = error as NodeJS.ErrnoException;
+    const why = code === 'EISDIR' ? `it is a folder; name the files in it, e.g. ${path.join(file, '*.json')}` : message;
+    throw new CliError(`cannot read ${file}: ${why}`, EXIT.usage, { cause: error });
   }
 }

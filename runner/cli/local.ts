@@ -7,10 +7,11 @@ import type { Config } from '../host/config.ts';
 import { createLog, type Logger } from '../host/log.ts';
 import type { Runner } from '../host/runner.ts';
 import { configOf } from './client.ts';
-import { buildImages } from './images.ts';
+import { ensureImages, refuseMissingImages } from './images.ts';
 import { ensureHostPackages, ensureTools } from './install.ts';
 import type { Interrupt } from './interrupt.ts';
 import { progressView } from './progress.ts';
+import { refuseWithoutRights } from './rights.ts';
 import { startRunnerForCli } from './run-until-stopped.ts';
 import { VERSIONS } from './version.ts';
 
@@ -30,9 +31,12 @@ export interface LocalGym extends AsyncDisposable {
 export async function startLocalGym(interrupt: Interrupt): Promise<LocalGym> {
   const base = configOf(process.env);
   const { signal } = interrupt;
+  // Told before minutes are spent on builds.
+  await refuseMissingImages(base);
+  await refuseWithoutRights(base);
   await ensureHostPackages(signal);
   await ensureTools(['nats-server', 'versitygw'], base.cacheDir, signal);
-  const images = await buildImages(base.images, base.cacheDir, signal);
+  const images = await ensureImages(base, signal);
 
   const logs = path.join(base.dataDir, 'logs');
   await mkdir(logs, { recursive: true });

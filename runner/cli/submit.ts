@@ -55,7 +55,11 @@ async function readJobs(file: string | undefined, options: SubmitOptions): Promi
       EXIT.usage,
     );
   }
-  if (file !== undefined) return readJobLines(file);
+  if (file !== undefined) {
+    const given = Object.keys(options).map((name) => `--${name}`);
+    if (given.length === 0) return readJobLines(file);
+    throw new CliError(`${given.join(', ')}: of OSWorld tasks; a line of ${file} says itself what it is`, EXIT.usage);
+  }
   if (batch === undefined || policy === undefined) {
     throw new CliError('--osworld needs --batch ID and --policy NAME', EXIT.usage);
   }

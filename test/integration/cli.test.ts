@@ -1,18 +1,24 @@
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, chown, cp, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import type { Command } from 'commander';
+import { execa } from 'execa';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { gymbusCommand } from '../../runner/cli/program.ts';
 import { VERSION } from '../../runner/cli/version.ts';
 import { runGymbus } from '../support/command.ts';
 import { freePort, startNats } from '../support/nats.ts';
+import { gymbusCommand as gymbusProgram } from '../support/runner-process.ts';
+
+const NOBODY = 65_534;
 
 let folder: string;
 let env: Record<string, string>;
 beforeAll(async () => {
   folder = await mkdtemp(path.join(os.tmpdir(), 'gymbus-cli-'));
   const nowhere = await freePort();
+  // Compiles, where nothing else has.
+  await runGymbus(['--version'], {});
   env = {
     ...{ GYMBUS_DATA: folder, NATS_URL: `nats://127.0.0.1:${nowhere}` },
     ...{ AWS_ENDPOINT_URL: `http://127.0.0.1:${nowhere}`, AWS_ACCESS_KEY_ID: 'id', AWS_SECRET_ACCESS_KEY: 'secret' },
@@ -67,6 +73,7 @@ describe('a wrong call exits with 2 and says what is wrong and where to look', (
     [['results', 'a.b'], 'is no batch id'],
     [['watch', 'a', '--forever'], "unknown option '--forever'"],
     [['submit'], 'give either a file of job lines'],
+    [['submit', 'jobs.jsonl', '--batch', 'b', '--params', '{}'], '--batch, --params: of OSWorld tasks'],
     [['submit', '--osworld', 'task.json'], '--osworld needs --batch ID and --policy NAME'],
     [['submit', '--osworld', 'task.json', '--batch', 'b', '--policy', 'p', '--params', '[]'], 'must be a JSON object'],
     [['submit', '/no/such/file'], 'cannot read /no/such/file'],
@@ -148,7 +155,7 @@ describe('what is not there is said without a stack, and exits with 1', () => {
   it('the local stack: env prints nothing that a shell could take for settings', async () => {
     const { exitCode, stdout, stderr } = await gymbus('env');
     expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '' });
-    expect(stderr).toBe('gymbus: no local stack answers; start one with `npx gymbus up`');
+    expect(stderr).toBe(`gymbus: no local stack answers on GYMBUS_DATA=${folder}; start one with \`npx gymbus up\``);
   });
 
   it('an image', async () => {
@@ -162,6 +169,61 @@ describe('what is not there is said without a stack, and exits with 1', () => {
     expect(listed.stderr).toBe(`no images in ${folder}; make one with: gymbus image build`);
   });
 });
+
+describe('who is not root', () => {
+  let home: string;
+  beforeAll(async () => {
+    home = path.join(folder, 'home');
+    await mkdir(home);
+    await chmod(folder, 0o755);
+    if (process.getuid?.() === 0) await chown(home, NOBODY, NOBODY);
+  });
+
+  const asNobody = async (...args: string[]) => {
+    const drop =
+      process.getuid?.() === 0 ? ['setpriv', `--reuid=${NOBODY}`, '--clear-groups', '--no-new-privs'] : ['env'];
+    const [program = '', ...rest] = [...drop, process.execPath, ...args];
+    const own = { HOME: home, GYMBUS_DATA: path.join(home, 'data'), GYMBUS_CACHE: path.join(home, 'cache') };
+    return execa(program, rest, { env: { ...env, NATS_URL: '', ...own }, reject: false, stdin: 'ignore' });
+  };
+
+  it.each([[['demo']], [['up']]])('is told at once that root is needed: %j', async (args) => {
+    const { exitCode, stdout, stderr } = await asNobody(gymbusProgram, ...args);
+    expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '' });
+    expect(stderr).toBe(
+      `gymbus: root is needed to build the guest image, which is not in ${home}/cache yet; run it as root: sudo env "PATH=$PATH" npx gymbus up`,
+    );
+  });
+
+  it('is told so by image build, without a stack', async () => {
+    const { exitCode, stderr } = await asNobody(gymbusProgram, 'image', 'build');
+    expect(exitCode, stderr).toBe(1);
+    expect(stderr).toMatch(/^gymbus: building the image debian-desktop needs root .*$/);
+  });
+
+  it('is told who has to make a checkout ready that belongs to another', async () => {
+    const checkout = path.join(folder, 'checkout');
+    for (const file of ['package.json', 'tsconfig.json', 'infra/bin/gymbus.mjs', 'infra/bin/prepare.mjs']) {
+      await cp(path.resolve(import.meta.dirname, '../..', file), path.join(checkout, file));
+    }
+    await chmod(checkout, 0o555);
+    const { exitCode, stderr } = await asNobody(path.join(checkout, 'infra/bin/gymbus.mjs'), '--version');
+    expect(exitCode).toBe(1);
+    expect(stderr.split('\n').at(-1)).toBe(
+      `gymbus: ${checkout}/dist is out of date and cannot be written to (EACCES); run npx gymbus --version in ${checkout} once, as its owner.`,
+    );
+  });
+});
+
+it.each(['run', 'up', 'demo'])(
+  'says of an image that is pinned and not there which it is, first of all: %s',
+  async (command) => {
+    const pinned = { ...env, NATS_URL: '', GYMBUS_CACHE: folder, GYMBUS_IMAGES: 'debian-desktop@0123abcd' };
+    const { exitCode, stderr } = await runGymbus([command], pinned);
+    expect(exitCode, stderr).toBe(1);
+    expect(stderr).toContain(`gymbus: GYMBUS_IMAGES names debian-desktop@0123abcd, which is not in ${folder}`);
+  },
+);
 
 it('examines the host without a server, says what each finding means, and leaves no mount behind', async () => {
   const { exitCode, stdout, stderr } = await gymbus('doctor', '--json');

@@ -1,3 +1,4 @@
+import { mkdir } from 'node:fs/promises';
 import { JetStreamApiError } from '@nats-io/jetstream';
 import { describe, expect, it } from 'vitest';
 import { BusRefused } from '../../../runner/bus/connection.ts';
@@ -14,6 +15,15 @@ describe('what a person is told of an error', () => {
     expect(asCliError(new StorageAway('no answer'))?.message).toContain('AWS_ENDPOINT_URL');
     const missing = new JetStreamApiError({ code: 404, err_code: 10059, description: 'stream not found' });
     expect(asCliError(missing)?.message).toContain('gymbus streams ensure');
+  });
+
+  it('is the folder, and the variable that names another, where a file system refuses', async () => {
+    const refused = await mkdir('/proc/self/status/data').catch((error: unknown) => error);
+    expect(asCliError(refused)?.message).toMatch(/^cannot mkdir \/proc\/self\/status\/data \(ENOTDIR\): .*GYMBUS_DATA/);
+    const full = Object.assign(new Error('no space'), { code: 'ENOSPC', syscall: 'write' });
+    // Which file it was is not known: no remedy fits for certain.
+    expect(asCliError(full)).toBeNull();
+    expect(asCliError(Object.assign(full, { path: '/x' }))?.message).toContain('free some disk');
   });
 
   it('is the interruption, where a sleep or a child was cut short by one', () => {

@@ -57,7 +57,7 @@ describe('job lines', () => {
     expect(lines[2]).toMatch(/:3: job_id: must be 1 to 64 characters .*"a\.b"/);
     expect(lines[3]).toContain(':4: unknown field "colour"');
     expect(lines[4]).toMatch(/:5: policy\.name: there is no policy "scriptd"; known are random, scripted/);
-    expect(lines[5]).toContain(':6: schema: gymbus.job.v2 is for a later gymbus');
+    expect(lines[5]).toContain(':6: schema: gymbus.job.v2 is for a later gymbus than this, which reads gymbus.job.v1');
     expect(lines).toHaveLength(6);
   });
 
@@ -76,7 +76,7 @@ describe('job lines', () => {
   it('must be there', async () => {
     expect(await refusal(readJobLines(await linesFile('', '')))).toContain('holds no job: one JSON object a line');
     expect(await refusal(readJobLines('/no/such.jsonl'))).toContain('cannot read /no/such.jsonl');
-    expect(await refusal(readJobLines(folder))).toContain('EISDIR');
+    expect(await refusal(readJobLines(folder))).toContain('it is a folder; name the files in it');
   });
 });
 
@@ -98,9 +98,12 @@ describe('OSWorld tasks', () => {
     await writeFile(wrong ?? '', '{"id": 1}');
     await writeFile(unknown ?? '', JSON.stringify({ ...task, evaluator: { func: 'compare_table' } }));
     await writeFile(good ?? '', JSON.stringify(task));
-    const files = [wrong, unknown, good, good].map(String);
+    const noJson = path.join(folder, 'LICENCE');
+    await writeFile(noJson, 'Apache');
+    const files = [wrong, unknown, good, good, noJson].map(String);
     const message = await refusal(readOsworldTasks(files, options));
     expect(message).toContain(`${wrong}: no OSWorld task: id`);
+    expect(message).toContain(`${noJson}: not JSON: `);
     expect(message).toMatch(/unknown\.json: evaluator\.(func|result).*/);
     expect(message).toContain(`${good}: night-42/e0df is at ${good} already`);
   });
