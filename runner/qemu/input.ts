@@ -5,6 +5,7 @@ import { ActionRejected, MaybeDelivered } from './errors.ts';
 import { Held } from './held.ts';
 import { button, type InputEvent, key, pointTo, wheel } from './input-events.ts';
 import { keyStroke, type Stroke, textStrokes } from './keyboard.ts';
+import { Turns } from './turns.ts';
 
 /** What input needs of the machine. */
 export interface InputPort {
@@ -46,7 +47,7 @@ const DRAG_HALT_PX = 2;
 export class InputDevices {
   readonly #port: InputPort;
   readonly #screen: ScreenSize;
-  #last: Promise<unknown> = Promise.resolve();
+  readonly #turns = new Turns();
 
   constructor(port: InputPort, screen: ScreenSize) {
     this.#port = port;
@@ -58,9 +59,7 @@ export class InputDevices {
    * @throws MaybeDelivered something may have been
    */
   perform(action: InputAction, signal: AbortSignal): Promise<void> {
-    const turn = this.#last.then(() => this.#perform(action, signal));
-    this.#last = turn.catch(() => undefined);
-    return turn;
+    return this.#turns.take(() => this.#perform(action, signal));
   }
 
   /** Moves the pointer without waiting for the guest to take it. */

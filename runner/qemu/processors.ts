@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
+import { readStat } from './proc-stat.ts';
 import type { QmpClient } from './qmp.ts';
 
 const Cpus = z.array(z.object({ 'thread-id': z.number() }));
@@ -51,11 +52,9 @@ export class Processors {
 
 async function loadOf(task: string): Promise<Load | null> {
   // The state first: what was booked by then is in the sums read after it.
-  const stat = await readFile(`${task}/stat`, 'latin1').catch(() => null);
+  const stat = await readStat(task);
   const times = await readFile(`${task}/schedstat`, 'latin1').catch(() => null);
   if (stat === null || times === null) return null;
   const [ran = Number.NaN, waited = Number.NaN] = times.split(' ').map(Number);
-  // The name in parentheses may hold anything, spaces and parentheses included.
-  const state = stat.slice(stat.lastIndexOf(')') + 2, stat.lastIndexOf(')') + 3);
-  return { asleep: state !== 'R', ranMs: ran / 1e6, waitedMs: waited / 1e6 };
+  return { asleep: stat[0] !== 'R', ranMs: ran / 1e6, waitedMs: waited / 1e6 };
 }

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { type Picture, parsePpm } from './picture.ts';
 import { encodePng } from './png.ts';
 import type { QmpClient } from './qmp.ts';
+import { Turns } from './turns.ts';
 
 /** A picture takes some milliseconds; a host with no processor to spare, some hundreds. */
 const PICTURE_DEADLINE_MS = 10_000;
@@ -11,7 +12,7 @@ const PICTURE_DEADLINE_MS = 10_000;
 export class Screen {
   readonly #qmp: QmpClient;
   readonly #file: string;
-  #turn: Promise<unknown> = Promise.resolve();
+  readonly #turns = new Turns();
 
   /** @param folder on a memory file system; belongs to this machine alone */
   constructor(qmp: QmpClient, folder: string) {
@@ -26,9 +27,7 @@ export class Screen {
 
   /** One at a time: the next one would write over the file while this one reads it. */
   picture(signal?: AbortSignal): Promise<Picture> {
-    const turn = this.#turn.then(() => this.#dump(signal));
-    this.#turn = turn.catch(() => undefined);
-    return turn;
+    return this.#turns.take(() => this.#dump(signal));
   }
 
   async #dump(signal?: AbortSignal): Promise<Picture> {

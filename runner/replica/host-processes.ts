@@ -1,5 +1,6 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { readStat } from '../qemu/proc-stat.ts';
 
 /** A QEMU found running on this host. */
 export interface FoundProcess {
@@ -30,11 +31,8 @@ export async function qemuProcesses(): Promise<FoundProcess[]> {
 
 /** When a process started, in clock ticks since the host's boot; null when there is none, or only its remains. */
 async function processStart(pid: number): Promise<number | null> {
-  const stat = await readFile(`/proc/${pid}/stat`, 'latin1').catch(() => null);
-  if (stat === null) return null;
-  // The name in parentheses may hold anything, spaces and parentheses included.
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  return fields[0] === 'Z' ? null : Number(fields[19]);
+  const stat = await readStat(`/proc/${pid}`);
+  return stat === null || stat[0] === 'Z' ? null : Number(stat[19]);
 }
 
 /** Now, in clock ticks since the host's boot. */
