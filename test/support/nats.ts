@@ -13,6 +13,7 @@ import { ensureTool } from '../../infra/tools.ts';
 import { ensureStreams } from '../../runner/bus/ensure.ts';
 import { type Bus, type BusSettings, openBus } from '../../runner/bus/index.ts';
 import { streamDefinitions } from '../../runner/bus/streams.ts';
+import { freeze } from './freeze.ts';
 import { cacheDir } from './test-data.ts';
 
 export { cacheDir };
@@ -65,7 +66,7 @@ export class NatsServer implements AsyncDisposable {
   }
 
   freeze(): void {
-    this.#child?.kill('SIGSTOP');
+    freeze(this.#child?.pid);
   }
 
   thaw(): void {

@@ -6,6 +6,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ensureTool } from '../../infra/tools.ts';
+import { freeze } from './freeze.ts';
 import { cacheDir, freePort } from './nats.ts';
 
 const credentials = { accessKeyId: 'gymbus', secretAccessKey: 'gymbussecret' };
@@ -47,7 +48,7 @@ export async function startVersitygw(tls?: { cert: string; key: string }) {
     folder,
     start,
     kill,
-    freeze: () => child?.kill('SIGSTOP'),
+    freeze: () => freeze(child?.pid),
     thaw: () => child?.kill('SIGCONT'),
     async stop(): Promise<void> {
       child?.kill('SIGCONT');
