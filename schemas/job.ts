@@ -52,6 +52,9 @@ export const Limits = z.strictObject({
 });
 export type Limits = z.infer<typeof Limits>;
 
+/** It comes back in the result, which is one message of the bus: 1 MiB. Numbers may be longer there than they were written. */
+const MAX_METADATA_BYTES = 256 * 1024;
+
 /** One episode to play. Strict: an unknown field is an error that names it. Identity is (batch_id, job_id). */
 export const TrajectoryJob = z.strictObject({
   schema: z.literal(JOB_SCHEMA),
@@ -68,7 +71,10 @@ export const TrajectoryJob = z.strictObject({
   limits: Limits.prefault({}),
   retry: z.strictObject({ max_attempts: z.number().int().min(1).max(20).default(3) }).prefault({}),
   seed: z.number().int().nonnegative().default(0),
-  metadata: z.record(z.string(), z.json()).default({}),
+  metadata: z
+    .record(z.string(), z.json())
+    .default({})
+    .refine((given) => Buffer.byteLength(JSON.stringify(given)) <= MAX_METADATA_BYTES, 'is more than 256 KiB of JSON'),
 });
 export type TrajectoryJob = z.infer<typeof TrajectoryJob>;
 /** A job as a publisher writes it, defaults left out. */
@@ -91,6 +97,7 @@ export function parseJob(bytes: Uint8Array): ParsedJob {
   } catch (error) {
     return { kind: 'invalid', reason: `not UTF-8 JSON: ${(error as Error).message}` };
   }
+  if (isDeeper(body, MAX_DEPTH)) return { kind: 'invalid', reason: `nested more than ${MAX_DEPTH} levels deep` };
   const version = typeof body === 'object' && body !== null && 'schema' in body ? body.schema : undefined;
   if (typeof version === 'string' && /^gymbus\.job\.v1\.[1-9][0-9]*$|^gymbus\.job\.v[2-9][0-9.]*$/.test(version)) {
     return { kind: 'newer', version };
@@ -101,15 +108,29 @@ export function parseJob(bytes: Uint8Array): ParsedJob {
     : { kind: 'invalid', reason: explainIssues(parsed.error, body) };
 }
 
+/** A job that means something has about ten; what reads and writes it calls itself once a level. */
+const MAX_DEPTH = 64;
+
+function isDeeper(value: unknown, levels: number): boolean {
+  if (typeof value !== 'object' || value === null) return false;
+  return levels === 0 || Object.values(value).some((inner) => isDeeper(inner, levels - 1));
+}
+
+/** Who has made more mistakes than this has made one many times. */
+const MOST_ISSUES = 20;
+
 /** One line a problem: the field's path, what is wrong, and the value received (cut at 80 characters). */
 export function explainIssues(error: z.ZodError, value: unknown): string {
+  const more = error.issues.length - MOST_ISSUES;
   return error.issues
+    .slice(0, MOST_ISSUES)
     .map((issue) => {
       const path = issue.path.map(String).join('.') || '(the whole)';
       if (issue.code === 'unrecognized_keys')
         return `${path === '(the whole)' ? '' : `${path}: `}unknown field ${issue.keys.map((k) => JSON.stringify(k)).join(', ')}`;
       return `${path}: ${issue.message} (got ${quote(issue.path.reduce<unknown>((at, key) => (at as Record<PropertyKey, unknown> | undefined)?.[key], value))})`;
     })
+    .concat(more > 0 ? [`and ${more} more`] : [])
     .join('; ');
 }
 

@@ -19,6 +19,13 @@ export type FailureClass = z.infer<typeof FailureClass>;
 export const Failure = z.looseObject({ class: FailureClass, message: z.string() });
 export type Failure = z.infer<typeof Failure>;
 
+const MAX_MESSAGE_CHARS = 2_000;
+
+/** A failure's message at the length it may have: with all else of a result, a record or a dead letter it fits into a message of the bus. */
+export function cutMessage(message: string): string {
+  return message.length <= MAX_MESSAGE_CHARS ? message : `${message.slice(0, MAX_MESSAGE_CHARS - 3)}...`;
+}
+
 export const Status = z.enum(['completed', 'failed', 'cancelled', 'dead']);
 export type Status = z.infer<typeof Status>;
 

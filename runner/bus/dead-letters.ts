@@ -1,19 +1,17 @@
 import { type MsgHdrs, headers as newHeaders } from '@nats-io/transport-node';
-import { HEADERS } from '../../schemas/index.ts';
+import { cutMessage, HEADERS } from '../../schemas/index.ts';
 import type { Bus } from './index.ts';
 import type { JobMessage } from './pull.ts';
 import { answered, lastStored, type Patience, REQUEST_MS, untilAnswered } from './stored.ts';
 
 export interface DeadLetter {
   class: string;
-  /** In plain words; cut at 2,000 characters, line breaks become spaces. */
+  /** In plain words; line breaks become spaces, and what is too long is cut. */
   reason: string;
   attempts: number;
 }
 
 const MESSAGE_ID = 'Nats-Msg-Id';
-/** With a job of 512 KiB and its own headers it stays far below the 1 MiB of a message. */
-const MAX_REASON_CHARS = 2_000;
 
 /**
  * Keeps the original bytes of a job that cannot run, with its headers and why. Idempotent: the same message of the jobs
@@ -46,7 +44,7 @@ function deadHeaders(original: MsgHdrs | undefined, id: string, letter: DeadLett
     for (const value of values) headers.append(name, value);
   }
   headers.set(MESSAGE_ID, id);
-  headers.set(HEADERS.reason, letter.reason.replaceAll(/\s+/g, ' ').trim().slice(0, MAX_REASON_CHARS));
+  headers.set(HEADERS.reason, cutMessage(letter.reason.replaceAll(/\s+/g, ' ').trim()));
   headers.set(HEADERS.class, letter.class);
   headers.set(HEADERS.attempts, String(letter.attempts));
   return headers;

@@ -109,6 +109,36 @@ describe('a job', () => {
     expect(reasonOf({ ...sampleJob(), schema })).toMatch(/^schema: /);
   });
 
+  it.each([50, 65, 2_000, 100_000])('with %i lists within each other in a field that takes anything', (lists) => {
+    const open: ((deep: string) => object)[] = [
+      (deep) => sampleJob({ metadata: { deep } }),
+      (deep) => sampleJob({ policy: { name: 'scripted', params: { deep } } }),
+      (deep) => sampleJob({ evaluator: { func: 'exact_match', result: { type: 'rule', rules: { deep } } } }),
+    ];
+    for (const make of open) {
+      const text = JSON.stringify(make('here')).replace('"here"', '['.repeat(lists) + ']'.repeat(lists));
+      const parsed = parseJob(Buffer.from(text));
+      if (lists === 50) expect(parsed.kind).toBe('job');
+      else expect(parsed).toEqual({ kind: 'invalid', reason: 'nested more than 64 levels deep' });
+    }
+  });
+
+  it('with a mistake made many times tells it some times', () => {
+    const reason = reasonOf({ ...sampleJob(), evaluator: { func: 'f', postconfig: new Array(50).fill(0) } });
+    expect(reason.match(/postconfig/g)).toHaveLength(20);
+    expect(reason).toMatch(/; and 30 more$/);
+  });
+
+  it('with metadata that would be too large in its result is refused', () => {
+    // Five bytes each as they come, 22 as they go.
+    const bytes = JSON.stringify(sampleJob({ metadata: { n: 'here' } })).replace(
+      '"here"',
+      `[${'1e20,'.repeat(20_000)}0]`,
+    );
+    expect(parseJob(Buffer.from(bytes))).toMatchObject({ reason: expect.stringMatching(/^metadata: .*256 KiB/) });
+    expect(parse(sampleJob({ metadata: { s: 'x'.repeat(260_000) } })).kind).toBe('job');
+  });
+
   it('never throws, whatever bytes come', () => {
     fc.assert(fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => parseJob(bytes).kind === 'invalid'));
     fc.assert(fc.property(fc.json(), (text) => parseJob(Buffer.from(text)).kind === 'invalid'));
