@@ -1,5 +1,10 @@
 import { objectKeys } from '../../schemas/index.ts';
 
+/** S3's own limit. */
+const MOST_KEY_BYTES = 1024;
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what is looked for
+const ILLEGAL = /[\u0000-\u001f\u007f\\]/;
+
 /** A job names an object that is not its to read. */
 export class InputKeyError extends Error {
   override readonly name = 'InputKeyError';
@@ -18,8 +23,8 @@ export function inputKey(name: string, batch: string): string {
 export function checkedInputKey(key: string, batch: string): string {
   const folder = objectKeys.inputs(batch);
   const segments = key.split('/');
-  const legal = segments.every((name) => name !== '' && name !== '.' && name !== '..' && !/[\0\\]/.test(name));
-  if (!key.startsWith(folder) || !legal || key.length > 1024) {
+  const legal = segments.every((name) => name !== '' && name !== '.' && name !== '..' && !ILLEGAL.test(name));
+  if (!key.startsWith(folder) || !legal || Buffer.byteLength(key) > MOST_KEY_BYTES) {
     throw new InputKeyError(
       `${JSON.stringify(key)} is not a file under ${folder}; put it there, nothing else can be named`,
     );

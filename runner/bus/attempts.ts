@@ -1,5 +1,5 @@
 import { randomInt } from 'node:crypto';
-import { AttemptHistory, type AttemptRecord, attemptsKey, type FailureClass } from '../../schemas/index.ts';
+import { AttemptHistory, type AttemptRecord, attemptsKey, cutMessage, type FailureClass } from '../../schemas/index.ts';
 import type { Bus } from './index.ts';
 import { lastStored, type Patience, swapStored, untilAnswered } from './stored.ts';
 import { kvSubject } from './streams.ts';
@@ -15,8 +15,9 @@ export interface AttemptRequest {
   /** Of the job message as received. */
   sha256: string;
   fence: number;
-  maxAttempts: number;
   runner: string;
+  /** Whether no more may be started, by what there was so far. */
+  usedUp(history: AttemptHistory): boolean;
 }
 
 /** How an attempt ended: `class` null when it was played to its outcome. */
@@ -26,20 +27,9 @@ export interface AttemptEnd {
   replicaLost?: boolean;
 }
 
-/** This host's trouble, S3's, or a cancel: none of it says anything about the job. */
-const COSTLESS: ReadonlySet<FailureClass | null> = new Set<FailureClass>(['host', 'storage', 'cancelled']);
-
 /**
- * The attempts that count against a job's `max_attempts`, in order. One that never ended counts: its runner died with it.
- * History of another body, or of a run that was superseded, counts nothing.
- */
-export function spentAttempts(history: AttemptHistory | null, fence: number, sha256: string): AttemptRecord[] {
-  if (history === null || history.fence !== fence || history.job_sha256 !== sha256) return [];
-  return history.attempts.filter((attempt) => attempt.ended_at === null || !COSTLESS.has(attempt.class));
-}
-
-/**
- * Writes a new attempt down, by compare-and-swap, before the guest is touched; refuses when they are used up.
+ * Writes a new attempt down, by compare-and-swap, before the guest is touched; refuses when they are used up. The history
+ * of another body, or of a run that was superseded, counts nothing: it starts anew.
  * @throws the signal's reason when the bus stays away until then
  */
 export function beginAttempt(bus: Bus, request: AttemptRequest, patience?: Patience): Promise<Begun> {
@@ -58,9 +48,7 @@ export function beginAttempt(bus: Bus, request: AttemptRequest, patience?: Patie
       // An earlier write of this very call whose answer was lost.
       const written = history.attempts.find((attempt) => attempt.attempt.endsWith(`-${suffix}`));
       if (written) return { answer: { kind: 'begun', attempt: written, history } };
-      if (spentAttempts(history, fence, sha256).length >= request.maxAttempts) {
-        return { answer: { kind: 'used_up', history } };
-      }
+      if (request.usedUp(history)) return { answer: { kind: 'used_up', history } };
       const attempt: AttemptRecord = {
         attempt: `${history.attempts.length + 1}-${suffix}`,
         runner: request.runner,
@@ -102,7 +90,8 @@ export function endAttempt(
         ...found,
         ended_at: endedAt,
         class: end.class,
-        message: end.message?.slice(0, MAX_MESSAGE_CHARS) ?? null,
+        // Fifty deliveries with such messages still fit into one value.
+        message: end.message === undefined || end.message === null ? null : cutMessage(end.message),
         replica_lost: end.replicaLost ?? false,
       };
       const next = { ...stored, attempts: stored.attempts.map((attempt) => (attempt === found ? ended : attempt)) };
@@ -121,9 +110,6 @@ export function readAttempts(
 ): Promise<AttemptHistory | null> {
   return editHistory<AttemptHistory | null>(bus, batch, job, (stored) => ({ answer: stored }), patience);
 }
-
-/** Fifty deliveries with such messages still fit into one value. */
-const MAX_MESSAGE_CHARS = 2_000;
 
 type Edit<T> = (stored: AttemptHistory | null) => { write?: AttemptHistory; answer: T };
 

@@ -49,6 +49,8 @@ const SCAN_PER_QUIET_BATCH_MS = 2;
 const FORGET_MS = 10_000;
 /** What was wrong with a consumer is looked at again after this. */
 const PROBLEM_MS = 10_000;
+/** An answer takes milliseconds; after one that took so long the round is over. */
+const SLOW_MS = 1_000;
 /** An operator may edit a consumer's ack_wait; a lease is never longer than this behind. */
 const CONSUMER_FRESH_MS = 1_000;
 /** Each waits for the server's disk; more at once gain nothing. */
@@ -111,7 +113,8 @@ export class Batches implements Disposable {
 
   /**
    * Takes up to `count` jobs of an image that can be had now, going round its batches; answers at once and never throws
-   * for a bus that is away, so that no job taken is forgotten. Ask only with as many ready replicas.
+   * for a bus that is away, so that no job taken is forgotten. Ask only with as many ready replicas. With a job in hand
+   * it does not wait out a bus that has become slow: nobody beats for that job yet.
    */
   async take(image: string, count: number, signal?: AbortSignal): Promise<TakenJob[]> {
     const taken: TakenJob[] = [];
@@ -126,8 +129,10 @@ export class Batches implements Disposable {
           if (wanted === 0 || signal?.aborted || !this.#bus.connected) return taken;
           this.#turn = batch.key;
           const share = shareOf(wanted, round.length - index);
+          const askedAtMs = performance.now();
           const jobs = await this.#ask(batch, share, signal);
           taken.push(...jobs);
+          if (taken.length > 0 && performance.now() - askedAtMs > SLOW_MS) return taken;
           if (jobs.length === share) more.push(batch);
         }
         round = more;

@@ -30,6 +30,8 @@ export interface Lease extends Disposable {
   readonly held: AbortSignal;
   /** For the moment before something that cannot be undone: a process that was frozen wakes before its timers. @throws LeaseLost */
   assertHeld(): void;
+  /** The same as an answer. */
+  isHeld(): boolean;
   /** Removes the job from the queue: only after its outcome is committed. Sent even when the lease is lost. */
   ack(): Promise<Settled>;
   /** Gives the job back, to be delivered again after `delayMs`. */
@@ -89,6 +91,11 @@ class HeldLease implements Lease {
     this.#lost.signal.throwIfAborted();
   }
 
+  isHeld(): boolean {
+    this.#check();
+    return !this.#lost.signal.aborted;
+  }
+
   ack(): Promise<Settled> {
     this.#settled ??= this.#settle('+ACK').finally(() => this.#stop());
     return this.#settled;
@@ -110,10 +117,9 @@ class HeldLease implements Lease {
   /** A late nak or term would hit the job under its next holder. */
   #settleWhileHeld(payload: string): Promise<Settled> {
     if (this.#settled !== undefined) return this.#settled;
-    this.#check();
-    const lost = this.#lost.signal.aborted;
+    const held = this.isHeld();
     this.#stop();
-    this.#settled = lost ? Promise.resolve('lost') : this.#settle(payload);
+    this.#settled = !held ? Promise.resolve('lost') : this.#settle(payload);
     return this.#settled;
   }
 

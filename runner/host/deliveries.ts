@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import type { TakenJob } from '../bus/batches.ts';
 import { Drained } from '../job/classify.ts';
 import { deliver } from '../job/delivery.ts';
@@ -15,6 +16,8 @@ export class Deliveries {
 
   constructor(player: Player) {
     this.#player = player;
+    // Each job under way listens; hundreds are no leak.
+    setMaxListeners(0, this.#stop.signal);
   }
 
   get running(): number {

@@ -1,4 +1,5 @@
-import { ID_PATTERN, type JobAddress, parseJob, type Result, type TrajectoryJob } from '../../schemas/index.ts';
+import { cutMessage, ID_PATTERN, type JobAddress, parseJob, type TrajectoryJob } from '../../schemas/index.ts';
+import type { Outcome } from '../bus/outcomes.ts';
 
 /** Deliveries are not attempts; this many only mean that something runs away. */
 export const MAX_DELIVERIES = 50;
@@ -13,7 +14,7 @@ export interface Delivered {
   supersedes: string | null;
   deliveries: number;
   /** The last message on the job's results subject. */
-  outcome: { seq: number; result: Result } | null;
+  outcome: Outcome | null;
   batchCancelled: boolean;
 }
 
@@ -21,7 +22,7 @@ export interface Delivered {
 export type Admission =
   | { kind: 'play'; job: TrajectoryJob; fence: number }
   /** An outcome stands: redo what follows a commit, acknowledge, stop. */
-  | { kind: 'settled'; result: Result }
+  | { kind: 'settled'; outcome: Outcome }
   /** Commit `dead`. */
   | { kind: 'dead'; fence: number; class: 'invalid_job' | 'poison'; message: string }
   /** Commit `cancelled`. */
@@ -42,7 +43,7 @@ export function admit(message: Delivered, check: (job: TrajectoryJob) => readonl
 
   const fence = readFence(message.supersedes);
   if (outcome !== null && outcome.seq !== fence) {
-    if (outcome.result.job_sha256 === message.sha256) return { kind: 'settled', result: outcome.result };
+    if (outcome.result.job_sha256 === message.sha256) return { kind: 'settled', outcome };
     return {
       kind: 'refused',
       class: 'job_id_reused',
@@ -80,7 +81,7 @@ export function admit(message: Delivered, check: (job: TrajectoryJob) => readonl
 }
 
 function dead(fence: number, message: string): Admission {
-  return { kind: 'dead', fence, class: 'invalid_job', message };
+  return { kind: 'dead', fence, class: 'invalid_job', message: cutMessage(message) };
 }
 
 /** 0 without a header: the first outcome of the job. Null when the header is no sequence number. */

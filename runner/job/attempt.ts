@@ -3,11 +3,11 @@ import type { DownloadSettings, JobContext } from '../../functions/contract.ts';
 import type { Functions } from '../../functions/registry.ts';
 import type { EventKind, JobAddress, TrajectoryJob } from '../../schemas/index.ts';
 import type { Replica } from '../replica/contract.ts';
-import { readInput } from '../storage/inputs.ts';
 import { Recording, type RecordingPlace } from '../storage/recorder.ts';
 import { classify } from './classify.ts';
 import { type EpisodeEnd, playEpisode } from './episode.ts';
 import type { AttemptFailed } from './failure.ts';
+import { JobInputs } from './job-inputs.ts';
 import { joinSignals } from './limit.ts';
 import type { LookSettings } from './observe.ts';
 import { type EpisodeProgress, freshProgress } from './progress.ts';
@@ -55,17 +55,18 @@ export async function playAttempt(params: AttemptParams): Promise<PlayedAttempt>
     const target = { batch: address.batch, job: address.job, attempt: params.attempt };
     recording = await Recording.begin(place, target, params.body, params.persist);
   } catch (error) {
-    await replica.discard();
+    discard(replica, params.log);
     throw error;
   }
   const log = pino({ level: 'debug', base: null, timestamp: stdTimeFunctions.isoTime }, recording.log);
   const progress = freshProgress();
+  const inputs = new JobInputs(place.store, address.batch);
   const context: JobContext = {
     job,
     screen: replica.guest.screen,
     bucket: place.store.bucket,
     downloads: params.downloads,
-    readInput: (key, { maxBytes }, signal) => readInput(place.store, address.batch, key, signal, maxBytes),
+    readInput: (key, { maxBytes }, signal) => inputs.read(key, maxBytes, signal),
   };
   const recorder: Recorder = {
     screenshot: (step, png) => recording.screenshot(step, png),
@@ -93,13 +94,17 @@ export async function playAttempt(params: AttemptParams): Promise<PlayedAttempt>
     });
     log.info({ ...played.end }, 'episode ended');
   } catch (error) {
-    played.failure = classify(error);
+    played.failure = classify(inputs.awaited(error));
     log.error({ err: error, class: played.failure.class }, 'attempt failed');
     await keepDiagnostics(recording, replica, log);
   }
-  // Off the critical path: the pool makes room again while the rest of this attempt goes up.
-  void replica.discard().catch((error: unknown) => params.log.error({ err: error }, 'replica not discarded'));
+  discard(replica, params.log);
   return played;
+}
+
+/** Off the critical path: the pool makes room again while what was recorded goes up. */
+export function discard(replica: Replica, log: Logger): void {
+  replica.discard().catch((error: unknown) => log.error({ err: error, replica: replica.id }, 'replica not discarded'));
 }
 
 async function keepDiagnostics(recording: Recording, replica: Replica, log: Logger): Promise<void> {

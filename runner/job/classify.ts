@@ -30,7 +30,7 @@ export function classify(error: unknown): AttemptFailed {
     if (cause instanceof LeaseLost || cause instanceof Drained || cause instanceof ClaimFailed) {
       return new AttemptFailed('host', cause.message, { cause: error });
     }
-    if (cause instanceof StorageFull) return new AttemptFailed('host', message, { cause: error });
+    if (cause instanceof StorageFull || isOfHost(cause)) return new AttemptFailed('host', message, { cause: error });
     if (cause instanceof StorageAway || cause instanceof StorageRefused) {
       return new AttemptFailed('storage', message, { cause: error });
     }
@@ -49,3 +49,12 @@ export function classify(error: unknown): AttemptFailed {
   }
   return new AttemptFailed('host', `unexpected: ${message}`, { cause: error });
 }
+
+/** A system call that this machine could not serve; which part of an episode made it says nothing about that part. */
+function isOfHost(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  const { code, syscall } = error as NodeJS.ErrnoException;
+  return syscall !== undefined && HOST_CODES.has(code ?? '');
+}
+
+const HOST_CODES = new Set(['EIO', 'EROFS', 'ENOSPC', 'EDQUOT', 'EMFILE', 'ENFILE', 'ENOMEM']);

@@ -1,15 +1,16 @@
 import type { Result, TrajectoryJob } from '../../schemas/index.ts';
-import { endAttempt, spentAttempts } from '../bus/attempts.ts';
+import { endAttempt } from '../bus/attempts.ts';
 import type { Lease } from '../bus/lease.ts';
 import type { Replica } from '../replica/contract.ts';
 import type { PlayedAttempt } from './attempt.ts';
 import { basisOf, committed, type Delivery, type DeliverySummary } from './delivery-context.ts';
-import { type AttemptFailed, FAILURE_TABLE, retryDelayMs, verdictOf } from './failure.ts';
+import { type AttemptFailed, FAILURE_TABLE, retryDelayMs, spentAttempts, verdictOf } from './failure.ts';
 import { type AttemptBasis, completed, type EpisodeBasis, unfinished } from './result.ts';
 import { settle } from './settlement.ts';
 
 /** What a failed attempt recorded is worth this much waiting before the job goes to somebody else. */
 const LEAVE_MS = 5_000;
+
 export interface AttemptContext {
   delivery: Delivery;
   job: TrajectoryJob;
@@ -37,8 +38,8 @@ export async function conclude(context: AttemptContext): Promise<DeliverySummary
 }
 
 export async function afterFailure(context: AttemptContext, failure: AttemptFailed): Promise<DeliverySummary> {
-  const { delivery, job, fence, attempt } = context;
-  const { player, lease } = delivery;
+  const { delivery, job, attempt } = context;
+  const { player, lease, hold } = delivery;
   const { next } = FAILURE_TABLE[failure.class];
   if (next === 'return') throw failure;
   if (next === 'commit') {
@@ -49,9 +50,9 @@ export async function afterFailure(context: AttemptContext, failure: AttemptFail
   lease.assertHeld();
   const { address } = lease.message;
   const history = await endAttempt(player.bus, address.batch, address.job, attempt, endOf(failure), {
-    signal: lease.held,
+    signal: hold,
   });
-  const spent = spentAttempts(history, fence, delivery.sha256);
+  const spent = history === null ? [] : spentAttempts(history);
   if (next === 'dead' || spent.length >= job.retry.max_attempts) {
     const verdict =
       next === 'dead' ? { status: 'dead' as const, class: failure.class, message: failure.message } : verdictOf(spent);
@@ -66,14 +67,24 @@ export async function afterFailure(context: AttemptContext, failure: AttemptFail
   return { end: 'retrying', failure };
 }
 
-/** Writes the attempt's end down for the record and for the count; best effort, for the failure itself is what matters. */
-export async function endedAs(context: AttemptContext, failure: AttemptFailed): Promise<AttemptFailed> {
-  const { delivery, attempt, played } = context;
-  const { address } = delivery.lease.message;
-  const limit = AbortSignal.timeout(LEAVE_MS);
-  await Promise.allSettled([
-    played.recording.leave(LEAVE_MS),
-    endAttempt(delivery.player.bus, address.batch, address.job, attempt, endOf(failure), { signal: limit }),
+/**
+ * Writes an attempt's end down for the record and for the count, while what it recorded, where it did, goes up; best
+ * effort, for the failure itself is what matters.
+ * @returns the failure
+ */
+export async function endedAs(
+  { player, lease }: Delivery,
+  attempt: string,
+  failure: AttemptFailed,
+  played?: PlayedAttempt,
+): Promise<AttemptFailed> {
+  const { batch, job } = lease.message.address;
+  const limit = { signal: AbortSignal.timeout(LEAVE_MS) };
+  await Promise.all([
+    played?.recording.leave(LEAVE_MS),
+    endAttempt(player.bus, batch, job, attempt, endOf(failure), limit).catch((error: unknown) =>
+      player.log.warn({ err: error, batch, job, attempt }, 'end of attempt not written'),
+    ),
   ]);
   return failure;
 }

@@ -16,9 +16,10 @@ export interface Delivery {
   player: Player;
   lease: Lease;
   reservation: Reservation;
-  stop: AbortSignal;
+  /** The job is ours and the runner has time for it; its reason is why not. Ends playing, and waiting for the bus before it. */
+  hold: AbortSignal;
   /**
-   * Ends storing and committing: `stop`, or the bound of a delivery. Outlives the lease, for once an episode is played
+   * Ends storing and committing: the runner stops, or the bound of a delivery. Outlives the lease, for once an episode is played
    * its outcome is worth having, and the fence alone decides whether it stands.
    */
   persist: AbortSignal;

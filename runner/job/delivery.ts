@@ -31,12 +31,13 @@ export async function deliver(
   stop: AbortSignal,
 ): Promise<DeliverySummary> {
   using lease = holdLease(player.bus, taken.message, { ackWaitMs: taken.ackWaitMs });
+  using hold = joinSignals(lease.held, stop);
   using persist = joinSignals(stop, AbortSignal.timeout(DELIVER_LIMIT_MS));
   const delivery: Delivery = {
     player,
     lease,
     reservation,
-    stop,
+    hold: hold.signal,
     persist: persist.signal,
     sha256: createHash('sha256').update(taken.message.data).digest('hex'),
     startedAt: new Date(),
@@ -55,8 +56,7 @@ async function run(delivery: Delivery): Promise<DeliverySummary> {
   const admission = await examine(delivery);
   switch (admission.kind) {
     case 'settled':
-      await afterCommit(delivery, admission.result);
-      return { end: 'already_done', result: admission.result };
+      return { end: 'already_done', result: await afterCommit(delivery, admission.outcome) };
     case 'refused':
       await refuse(delivery, admission.class, admission.message);
       return { end: 'refused', failure: admission };
@@ -82,10 +82,10 @@ async function run(delivery: Delivery): Promise<DeliverySummary> {
 }
 
 /** Point 2: what the message is, before the guest is touched. */
-async function examine({ player, lease, sha256 }: Delivery): Promise<Admission> {
+async function examine({ player, lease, hold, sha256 }: Delivery): Promise<Admission> {
   const { address, data, headers, deliveries } = lease.message;
   const { batch, job } = address;
-  const patience = { signal: lease.held };
+  const patience = { signal: hold };
   let outcome: Outcome | null;
   try {
     outcome = await readOutcome(player.bus, batch, job, patience);

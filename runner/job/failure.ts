@@ -1,4 +1,4 @@
-import type { AttemptRecord, FailureClass } from '../../schemas/index.ts';
+import { type AttemptHistory, type AttemptRecord, cutMessage, type FailureClass } from '../../schemas/index.ts';
 
 /**
  * What a failed attempt does to its job. One table; nothing else decides.
@@ -25,10 +25,17 @@ export class AttemptFailed extends Error {
   /** The machine itself was gone: counts towards poison. */
   readonly replicaLost: boolean;
   constructor(failureClass: FailureClass, message: string, options: { cause?: unknown; replicaLost?: boolean } = {}) {
-    super(message, { cause: options.cause });
+    super(cutMessage(message), { cause: options.cause });
     this.class = failureClass;
     this.replicaLost = options.replicaLost ?? false;
   }
+}
+
+/** The attempts that count against a job's `max_attempts`, in order. One that never ended counts: its runner died with it. */
+export function spentAttempts(history: AttemptHistory): AttemptRecord[] {
+  return history.attempts.filter(
+    (attempt) => attempt.ended_at === null || attempt.class === null || FAILURE_TABLE[attempt.class].spends,
+  );
 }
 
 /** First delay of a retry, doubled with each spent attempt up to a minute: long enough for a sick host to be passed over. */

@@ -1,10 +1,10 @@
 import type { TrajectoryJob } from '../../schemas/index.ts';
-import { beginAttempt, spentAttempts } from '../bus/attempts.ts';
-import { playAttempt } from './attempt.ts';
+import { beginAttempt } from '../bus/attempts.ts';
+import { discard, playAttempt } from './attempt.ts';
 import { Cancelled, classify } from './classify.ts';
 import { type AttemptContext, afterFailure, conclude, endedAs } from './conclusion.ts';
 import { basisOf, committed, type Delivery, type DeliverySummary } from './delivery-context.ts';
-import { verdictOf } from './failure.ts';
+import { spentAttempts, verdictOf } from './failure.ts';
 import { joinSignals } from './limit.ts';
 import type { Player } from './player.ts';
 import { unfinished } from './result.ts';
@@ -12,10 +12,10 @@ import { settle } from './settlement.ts';
 
 /** Points 3 to 7 for a job that may be played: claim, write the attempt down, play it, see to its outcome. */
 export async function play(delivery: Delivery, job: TrajectoryJob, fence: number): Promise<DeliverySummary> {
-  const { player, lease, sha256, stop } = delivery;
+  const { player, lease, sha256, hold } = delivery;
   const { address } = lease.message;
   using cancelled = watchCancel(player, address.batch);
-  using signals = joinSignals(lease.held, stop, cancelled.signal);
+  using signals = joinSignals(hold, cancelled.signal);
   const claimedAt = performance.now();
   const replica = await delivery.reservation.claim(signals.signal);
   const claimMs = Math.round(performance.now() - claimedAt);
@@ -27,18 +27,18 @@ export async function play(delivery: Delivery, job: TrajectoryJob, fence: number
       job: address.job,
       sha256,
       fence,
-      maxAttempts: job.retry.max_attempts,
       runner: player.runner,
+      usedUp: (history) => spentAttempts(history).length >= job.retry.max_attempts,
     },
-    { signal: lease.held },
-  ).catch(async (error: unknown) => {
-    await replica.discard();
+    { signal: hold },
+  ).catch((error: unknown) => {
+    discard(replica, player.log);
     throw error;
   });
   if (begun.kind === 'used_up') {
-    void replica.discard();
+    discard(replica, player.log);
     lease.assertHeld();
-    const { status, ...failure } = verdictOf(spentAttempts(begun.history, fence, sha256));
+    const { status, ...failure } = verdictOf(spentAttempts(begun.history));
     const ending = { attempts: begun.history.attempts.length };
     return committed(await settle(delivery, unfinished(basisOf(delivery, job), ending, status, failure), fence));
   }
@@ -50,6 +50,9 @@ export async function play(delivery: Delivery, job: TrajectoryJob, fence: number
     ...{ place: player.place, functions: player.functions, look: player.look, downloads: player.downloads },
     emit: (kind, data) => player.emit(kind, address, attempt, data),
     log: player.log,
+  }).catch(async (error: unknown) => {
+    // Begun and not played: a disk with no room for it, which must cost the job nothing.
+    throw await endedAs(delivery, attempt, classify(error));
   });
   const context: AttemptContext = {
     delivery,
@@ -64,7 +67,7 @@ export async function play(delivery: Delivery, job: TrajectoryJob, fence: number
   try {
     return played.failure === null ? await conclude(context) : await afterFailure(context, played.failure);
   } catch (error) {
-    throw await endedAs(context, classify(error));
+    throw await endedAs(delivery, attempt, classify(error), played);
   }
 }
 

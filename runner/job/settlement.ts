@@ -1,6 +1,6 @@
 import type { JobAddress, Result } from '../../schemas/index.ts';
 import { putDeadLetter } from '../bus/dead-letters.ts';
-import { commitOutcome } from '../bus/outcomes.ts';
+import { commitOutcome, type Outcome, readOutcome } from '../bus/outcomes.ts';
 import { putResult } from '../storage/result.ts';
 import type { Delivery } from './delivery-context.ts';
 
@@ -11,30 +11,46 @@ import type { Delivery } from './delivery-context.ts';
 export async function settle(delivery: Delivery, result: Result, fence: number): Promise<Result> {
   const { player, lease, persist } = delivery;
   const commit = await commitOutcome(player.bus, result, fence, { signal: persist });
-  const standing = commit.won ? result : commit.by;
   if (commit.won) {
     const kind = result.status === 'dead' ? 'dead' : result.status === 'cancelled' ? 'cancelled' : 'committed';
     const { status, score, valid, steps } = result;
     player.emit(kind, lease.message.address, result.attempt, { status, score, valid, steps, seq: commit.seq });
   } else {
     player.log.warn(
-      { batch: result.batch_id, job: result.job_id, attempt: result.attempt, standing: standing.attempt },
+      { batch: result.batch_id, job: result.job_id, attempt: result.attempt, standing: commit.by.attempt },
       'commit refused: another outcome was first',
     );
   }
-  await afterCommit(delivery, standing);
-  return standing;
+  return await afterCommit(delivery, { seq: commit.seq, result: commit.won ? result : commit.by });
 }
 
-/** `result.json`, the dead letter of a dead job, the acknowledgement: idempotent, and redone by whoever finds the outcome. */
-export async function afterCommit(delivery: Delivery, standing: Result): Promise<void> {
-  const { store } = delivery.player.place;
-  await putResult(store, standing, { signal: delivery.persist, patienceMs: Number.POSITIVE_INFINITY });
+/**
+ * `result.json`, the dead letter of a dead job, the acknowledgement: idempotent, and redone by whoever finds the outcome.
+ * @returns the outcome that stands
+ */
+export async function afterCommit(delivery: Delivery, outcome: Outcome): Promise<Result> {
+  const standing = await copyStanding(delivery, outcome);
   if (standing.status === 'dead') {
     const { class: failureClass = 'invalid_job', message = 'no reason was recorded' } = standing.failure ?? {};
     await deadLetter(delivery, failureClass, message, standing.attempts);
   }
   await acknowledge(delivery);
+  return standing;
+}
+
+/**
+ * While the job is ours its outcome cannot be superseded, for its message is in the queue, and the queue takes no second
+ * one. A holder that was late may have put an older copy over a newer: it looks again.
+ */
+async function copyStanding({ player, lease, persist }: Delivery, outcome: Outcome): Promise<Result> {
+  const { batch, job } = lease.message.address;
+  for (let standing = outcome; ; ) {
+    await putResult(player.place.store, standing.result, { signal: persist, patienceMs: Number.POSITIVE_INFINITY });
+    if (lease.isHeld()) return standing.result;
+    const latest = await readOutcome(player.bus, batch, job, { signal: persist });
+    if (latest === null || latest.seq === standing.seq) return standing.result;
+    standing = latest;
+  }
 }
 
 /** Keeps a message that can have no outcome of its own, and takes it off the queue. */

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { SetupError } from '../../functions/contract.ts';
+import { GuestFileError } from '../../functions/guest.ts';
 import { LeaseLost } from '../../runner/bus/lease.ts';
 import { Cancelled, classify, Drained } from '../../runner/job/classify.ts';
 import { PartFailed } from '../../runner/job/part-failed.ts';
@@ -8,6 +9,8 @@ import { ObjectMissing, StorageAway, StorageFull, StorageRefused } from '../../r
 
 const part = (name: 'setup' | 'policy' | 'guest' | 'evaluator', cause: unknown) =>
   new PartFailed(name, `${name} failed`, cause);
+
+const systemError = (code: string, syscall: string) => Object.assign(new Error(code), { code, syscall });
 
 describe('the class of an error', () => {
   it.each([
@@ -46,6 +49,15 @@ describe('the class of an error', () => {
       false,
     ],
     ['a full disk under a set-up', part('setup', new StorageFull('full')), 'host', false],
+    ['a failing disk under a set-up', part('setup', systemError('EIO', 'write')), 'host', false],
+    ['too many open files under an evaluation', part('evaluator', systemError('EMFILE', 'open')), 'host', false],
+    ['a connection that broke', part('evaluator', systemError('ECONNRESET', 'read')), 'evaluator', false],
+    [
+      "a guest's own full disk",
+      part('setup', new SetupError('no', { cause: new GuestFileError('ENOSPC', '/tmp/a', 'full') })),
+      'setup',
+      false,
+    ],
     ['no replica', new ClaimFailed('none'), 'host', false],
     ['a lost lease', new LeaseLost('lost'), 'host', false],
     ['a drain', new Drained('stop'), 'host', false],

@@ -1,5 +1,6 @@
+import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { FAILURE_TABLE, retryDelayMs, verdictOf } from '../../runner/job/failure.ts';
+import { AttemptFailed, FAILURE_TABLE, retryDelayMs, spentAttempts, verdictOf } from '../../runner/job/failure.ts';
 import { type AttemptRecord, FailureClass } from '../../schemas/index.ts';
 
 function attempt(change: Partial<AttemptRecord>): AttemptRecord {
@@ -24,6 +25,43 @@ describe('the failure table', () => {
     expect([FAILURE_TABLE.host, FAILURE_TABLE.storage].every((line) => !line.spends && line.next === 'return')).toBe(
       true,
     );
+  });
+});
+
+describe('the attempts that count', () => {
+  const spentOf = (attempts: AttemptRecord[]) =>
+    spentAttempts({ schema: 'gymbus.attempts.v1', job_sha256: 'a', fence: 0, attempts });
+
+  it.each([...FailureClass.options, null])('of class %s: as the table says', (failureClass) => {
+    const costs = failureClass === null || FAILURE_TABLE[failureClass].spends;
+    expect(spentOf([attempt({ class: failureClass })])).toHaveLength(costs ? 1 : 0);
+  });
+
+  it('are those that never ended, too: their runners died', () => {
+    expect(spentOf([attempt({ ended_at: null, class: null })])).toHaveLength(1);
+  });
+
+  it('keep their order, and are never more than there are', () => {
+    const attempts = fc.array(
+      fc.record({ class: fc.constantFrom(null, ...FailureClass.options), ended: fc.boolean(), n: fc.integer() }),
+    );
+    fc.assert(
+      fc.property(attempts, (made) => {
+        const records = made.map(({ class: failureClass, ended, n }) =>
+          attempt({ class: failureClass, ended_at: ended ? '2026-01-02T03:04:06.678Z' : null, attempt: String(n) }),
+        );
+        const spent = spentOf(records);
+        expect(records.filter((one) => spent.includes(one))).toEqual(spent);
+        for (const one of records) if (one.ended_at === null) expect(spent).toContain(one);
+      }),
+    );
+  });
+});
+
+describe('the message of a failure', () => {
+  it('is cut to what fits everywhere it goes', () => {
+    expect(new AttemptFailed('setup', 'x'.repeat(3e6)).message).toHaveLength(2_000);
+    expect(new AttemptFailed('setup', 'short').message).toBe('short');
   });
 });
 

@@ -1,56 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { SetupError } from '../../functions/contract.ts';
 import { contentTypeOf } from '../../runner/storage/content-type.ts';
 import { ObjectDamaged } from '../../runner/storage/errors.ts';
-import { inputKey } from '../../runner/storage/inputs.ts';
 import { pngSize } from '../../runner/storage/png.ts';
 import { samplePng } from '../support/samples.ts';
-
-describe('the key of an input', () => {
-  it.each([
-    ['a.txt', 'inputs/b/a.txt'],
-    ['deep/er/a b (1) ä.txt', 'inputs/b/deep/er/a b (1) ä.txt'],
-    ['inputs/b/a.txt', 'inputs/b/a.txt'],
-    ['..hidden', 'inputs/b/..hidden'],
-  ])('%j is %j', (name, key) => expect(inputKey('b', name)).toBe(key));
-
-  it.each([
-    '',
-    '.',
-    '..',
-    '../x',
-    'a/../../x',
-    'a/./x',
-    '/etc/passwd',
-    'a//x',
-    'a/',
-    'inputs/b/',
-    'inputs/other/x',
-    'inputs/b/../x',
-    'a\\..\\x',
-    'a\0x',
-    'a\nx',
-    'x'.repeat(1020),
-  ])('%j names none', (name) => {
-    expect(() => inputKey('b', name)).toThrow(SetupError);
-    expect(() => inputKey('b', name)).toThrow(/only files under inputs\/b\//);
-  });
-
-  it('never leaves the folder of the batch', () => {
-    const piece = fc.constantFrom('..', '.', 'a', '/', '\\', 'inputs', 'b', '\0', '%2e%2e');
-    fc.assert(
-      fc.property(fc.array(piece, { maxLength: 8 }), (pieces) => {
-        try {
-          const key = inputKey('b', pieces.join(''));
-          expect(new URL(`http://x/${key.replaceAll('%', '%25')}`).pathname.startsWith('/inputs/b/')).toBe(true);
-        } catch (error) {
-          expect(error).toBeInstanceOf(SetupError);
-        }
-      }),
-    );
-  });
-});
 
 describe('the size of a picture', () => {
   it.each([

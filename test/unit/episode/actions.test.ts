@@ -5,7 +5,7 @@ import { playEpisode } from '../../../runner/job/episode.ts';
 import { perform } from '../../../runner/job/perform.ts';
 import { ActionRejected, MaybeDelivered } from '../../../runner/replica/contract.ts';
 import type { Action } from '../../../schemas/index.ts';
-import { Desk, hang, policyOf, scene, scripted, untilTold } from './desk.ts';
+import { Desk, hang, policyOf, scene, scripted, untilTold } from '../../support/desk.ts';
 
 const type = (text: string) => ({ type: 'type', text }) as const;
 const done = { type: 'done' } as const;

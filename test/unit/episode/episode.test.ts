@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { type EpisodeEnd, playEpisode } from '../../../runner/job/episode.ts';
 import { freshProgress } from '../../../runner/job/progress.ts';
-import { policyOf, scene, scripted, typed } from './desk.ts';
+import { policyOf, scene, scripted, typed } from '../../support/desk.ts';
 
 const type = (text: string) => ({ type: 'type', text });
 const done = { type: 'done' };

@@ -7,7 +7,7 @@ import { playEpisode } from '../../../runner/job/episode.ts';
 import { LimitPassed } from '../../../runner/job/limit.ts';
 import { PartFailed } from '../../../runner/job/part-failed.ts';
 import { ReplicaLost } from '../../../runner/replica/contract.ts';
-import { hang, policyOf, scene, scripted, typed, untilTold } from './desk.ts';
+import { hang, policyOf, scene, scripted, typed, untilTold } from '../../support/desk.ts';
 
 const type = (text: string) => ({ type: 'type', text }) as const;
 const done = { type: 'done' } as const;

@@ -1,12 +1,12 @@
 import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
-import type { JobContext, Policy, PolicyFunction, PolicyInput } from '../../../functions/contract.ts';
-import type { CommandResult, Guest, GuestCommand } from '../../../functions/guest.ts';
-import { builtinFunctions, type Functions, functionTable } from '../../../functions/registry.ts';
-import type { EpisodeParams } from '../../../runner/job/episode.ts';
-import type { Recorder, SetupLine } from '../../../runner/job/recorder.ts';
-import type { Diagnostics, Replica } from '../../../runner/replica/contract.ts';
+import type { JobContext, Policy, PolicyFunction, PolicyInput } from '../../functions/contract.ts';
+import type { CommandResult, Guest, GuestCommand } from '../../functions/guest.ts';
+import { builtinFunctions, type Functions, functionTable } from '../../functions/registry.ts';
+import type { EpisodeParams } from '../../runner/job/episode.ts';
+import type { Recorder, SetupLine } from '../../runner/job/recorder.ts';
+import type { Diagnostics, Replica } from '../../runner/replica/contract.ts';
 import {
   type EventKind,
   type InputAction,
@@ -14,7 +14,7 @@ import {
   Step,
   TrajectoryJob,
   type TrajectoryJobInput,
-} from '../../../schemas/index.ts';
+} from '../../schemas/index.ts';
 
 /**
  * A desktop of one text field and a pointer. What is typed is there to be read by `cat`; a picture is the state, written

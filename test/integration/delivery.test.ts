@@ -1,0 +1,188 @@
+import { createHash } from 'node:crypto';
+import { rm } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { beginAttempt } from '../../runner/bus/attempts.ts';
+import { holdLease } from '../../runner/bus/lease.ts';
+import { commitOutcome } from '../../runner/bus/outcomes.ts';
+import type { JobMessage } from '../../runner/bus/pull.ts';
+import { Drained } from '../../runner/job/classify.ts';
+import { afterCommit } from '../../runner/job/settlement.ts';
+import { eventually, pullOne } from '../support/bus-jobs.ts';
+import { noReservation, PictureDesk, TestRunner } from '../support/delivery.ts';
+import { NatsServer, openTestBus } from '../support/nats.ts';
+import { openPlace } from '../support/recording.ts';
+import { startS3Proxy } from '../support/s3-proxy.ts';
+import { sampleAttempt, sampleResult } from '../support/samples.ts';
+import { startServers, type TestServers } from '../support/servers.ts';
+import { startTcpProxy } from '../support/tcp-proxy.ts';
+
+let servers: TestServers;
+let runner: TestRunner;
+beforeAll(async () => {
+  servers = await startServers();
+  runner = new TestRunner(servers);
+});
+afterAll(async () => {
+  await runner[Symbol.asyncDispose]();
+  await servers[Symbol.asyncDispose]();
+});
+
+const sha256 = (data: Uint8Array): string => createHash('sha256').update(data).digest('hex');
+
+/** Ends a wait in a test that nothing else would end. */
+const withinMs = <T>(ms: number, work: Promise<T>): Promise<T> =>
+  Promise.race([work, sleep(ms).then(() => Promise.reject(new Error(`not over within ${ms} ms`)))]);
+
+describe('a delivery', () => {
+  it('plays a job to one outcome, its copy and an empty queue', async () => {
+    await runner.publish('plain', {});
+    const desk = new PictureDesk();
+    const summary = await runner.deliver('plain', { desk });
+    expect(summary).toMatchObject({ end: 'committed', result: { status: 'completed', steps: 2 } });
+    expect((await runner.outcome('plain'))?.result).toEqual(summary.result);
+    expect(await runner.resultJson('plain')).toEqual(summary.result);
+    expect(await runner.queued('plain')).toBe(false);
+    expect(await runner.attempts('plain')).toMatchObject([{ class: null, ended_at: expect.any(String) }]);
+    expect(desk.discards).toBe(1);
+  });
+
+  it('of a job that cannot be recorded here costs it no attempt, and the replica is given back', async () => {
+    await using place = await openPlace(servers.s3);
+    await rm(place.spool.root, { recursive: true });
+    await using broken = new TestRunner(servers, place);
+    await runner.publish('no-disk', { retry: { max_attempts: 1 } });
+    const desk = new PictureDesk();
+    expect(await broken.deliver('no-disk', { desk })).toMatchObject({ end: 'returned', failure: { class: 'host' } });
+    expect(await runner.attempts('no-disk')).toMatchObject([{ class: 'host', ended_at: expect.any(String) }]);
+    expect(desk.discards).toBe(1);
+    // Another host has a disk.
+    await sleep(1_500);
+    expect(await runner.deliver('no-disk')).toMatchObject({ end: 'committed', result: { status: 'completed' } });
+  });
+
+  it('whose replica cannot be thrown away says so, and ends as it would have', async () => {
+    const desk = new PictureDesk();
+    desk.discard = () => Promise.reject(new Error('its disk is busy'));
+    await runner.publish('stuck', {});
+    expect(await runner.deliver('stuck', { desk })).toMatchObject({ end: 'committed' });
+    // Attempts used up: claimed, and not played.
+    await runner.publish('used-up', { retry: { max_attempts: 1 } });
+    const { bus } = servers;
+    const begin = ({ data }: JobMessage) =>
+      beginAttempt(bus, {
+        batch: 'used-up',
+        job: 'j',
+        sha256: sha256(data),
+        fence: 0,
+        runner: 'b',
+        usedUp: () => false,
+      });
+    expect(await runner.deliver('used-up', { desk, pulled: begin })).toMatchObject({
+      result: { status: 'dead', attempts: 1, failure: { class: 'poison' } },
+    });
+    await eventually(() => servers.place.logged.filter(({ msg }) => msg === 'replica not discarded').length === 2);
+  });
+});
+
+describe('a runner told to stop at once', () => {
+  it.each([
+    ['outcomes', 'GYMBUS_RESULTS'],
+    ['batches', 'KV_GYMBUS_BATCHES'],
+    ['attempts', 'KV_GYMBUS_ATTEMPTS'],
+  ])('gives a job back while the bus has nobody to answer about %s', async (name, stream) => {
+    await using proxy = await startTcpProxy(servers.nats.port);
+    await using bus = await openTestBus(new NatsServer(proxy.port, '', ''));
+    await using stopping = new TestRunner({ ...servers, bus });
+    const batch = `stop-${name}`;
+    await runner.publish(batch, {});
+    const stop = new AbortController();
+    let asked = 0;
+    const leaderless = async (): Promise<void> => {
+      proxy.onUp = (bytes) => {
+        const at = bytes.indexOf(`$JS.API.STREAM.MSG.GET.${stream} `);
+        if (at < 0) return;
+        // As a stream without a leader answers: not at all, and the server says so.
+        bytes.write('$JS.NOBODY', at);
+        asked++;
+      };
+    };
+    const delivering = stopping.deliver(batch, { stop: stop.signal, pulled: leaderless });
+    await eventually(() => asked > 1);
+    stop.abort(new Drained('the runner stops'));
+    expect(await withinMs(5_000, delivering)).toMatchObject({ end: 'returned', failure: { class: 'host' } });
+    // At once, not after ack_wait.
+    expect(await runner.deliver(batch)).toMatchObject({ end: 'committed', result: { status: 'completed' } });
+  });
+});
+
+describe('a job that nobody can read', () => {
+  it.each([
+    ['nested too deep', `{"schema": "gymbus.job.v1", "metadata": ${'['.repeat(50_000)}${']'.repeat(50_000)}}`],
+    [
+      'with more mistakes than fit into a message',
+      JSON.stringify({ evaluator: { postconfig: new Array(200_000).fill(0) } }),
+    ],
+    [
+      'with unknown fields without end',
+      JSON.stringify(Object.fromEntries(Array.from({ length: 30_000 }, (_, n) => [`f${n}`, 1]))),
+    ],
+  ])('for it is %s, is dead, with an outcome and a letter', async (name, body) => {
+    const batch = name.replaceAll(' ', '-');
+    await runner.publish(batch, body);
+    expect(await runner.deliver(batch)).toMatchObject({
+      end: 'committed',
+      result: { status: 'dead', failure: { class: 'invalid_job' } },
+    });
+    expect((await runner.outcome(batch))?.result.failure?.message.length).toBeLessThanOrEqual(2_000);
+    expect(await runner.queued(batch)).toBe(false);
+    const { bus } = servers;
+    const subject = bus.names.deadSubject({ image: 'debian-desktop', batch, job: 'j' });
+    const letter = await bus.jsm.streams.getMessage(bus.names.deadStream, { last_by_subj: subject });
+    expect(letter?.data.length).toBe(body.length);
+  });
+});
+
+describe('a holder that is late', () => {
+  it('leaves the copy of the newest outcome in S3, not of the one it knew', async () => {
+    const { bus } = servers;
+    const batch = 'late';
+    await runner.publish(batch, {});
+    const outcome = (n: number) => sampleResult({ batch, job: 'j', attempt: sampleAttempt(n) }, { score: n / 2 });
+    const known = outcome(1);
+    const { seq } = await commitOutcome(bus, known, 0);
+    const newest = outcome(2);
+    await commitOutcome(bus, newest, seq);
+
+    const message = await pullOne(bus, 30_000, batch);
+    using lease = holdLease(bus, message, { ackWaitMs: 30_000, deliverLimitMs: 1 });
+    await sleep(20);
+    const { signal } = new AbortController();
+    const delivery = { player: runner.player, lease, hold: lease.held, persist: signal, reservation: noReservation };
+    const standing = await afterCommit(
+      { ...delivery, sha256: known.job_sha256, startedAt: new Date() },
+      { seq, result: known },
+    );
+    expect(standing).toEqual(newest);
+    expect(await runner.resultJson(batch)).toEqual(newest);
+  });
+});
+
+describe('a set-up that waits for S3', () => {
+  it('until its limit passes fails for S3, not for the job', async () => {
+    const proxy = await startS3Proxy(servers.s3.port);
+    await using place = await openPlace({ ...servers.s3, endpoint: proxy.endpoint });
+    await using away = new TestRunner(servers, place);
+    await servers.place.store.put('inputs/inputs-away/a.txt', Buffer.from('a'), 'text/plain');
+    const setup = [{ type: 'upload_file', parameters: { files: [{ path: '/tmp/a', s3_key: 'a.txt' }] } }];
+    await runner.publish('inputs-away', { setup, limits: { setup_s: 1.5 }, retry: { max_attempts: 1 } });
+    const summary = await away.deliver('inputs-away', {
+      pulled: async () => {
+        proxy.rule = () => ({ kind: 'status', status: 503, code: 'SlowDown' });
+      },
+    });
+    expect(summary).toMatchObject({ end: 'returned', failure: { class: 'storage' } });
+    expect(await runner.attempts('inputs-away')).toMatchObject([{ class: 'storage' }]);
+    await proxy[Symbol.asyncDispose]();
+  });
+});
