@@ -3,7 +3,7 @@ import { mkdir, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Hardware } from '../qemu/arguments.ts';
 import { type Picture, parsePpm } from '../qemu/picture.ts';
-import { lockFile } from '../storage/host-lock.ts';
+import { LockHeld, lockFile } from '../storage/host-lock.ts';
 import type { BuildProgress } from './build-progress.ts';
 import type { Engine } from './engine.ts';
 import { killFound, qemuProcesses } from './host-processes.ts';
@@ -58,8 +58,7 @@ export async function ensureTemplate(
   const found = await findTemplate(engine, image, hardware, key);
   if (found) return found;
   progress({ phase: 'waiting', fraction: 0, message: 'waiting for the right to make the template' });
-  const lock = path.join(engine.area.path, 'locks', `template-${key}`);
-  await using _lock = await lockFile(lock, BUILD_LOCK_DEADLINE_MS, signal);
+  await using _lock = await lockFile(lockPath(engine, key), BUILD_LOCK_DEADLINE_MS, signal);
   const meanwhile = await findTemplate(engine, image, hardware, key);
   if (meanwhile) return meanwhile;
   const folder = templatesFolder(engine.area.path);
@@ -139,15 +138,28 @@ async function checkFiles({ statePath, diskPath, image, record }: Template): Pro
   }
 }
 
-/** What builders of this template left behind when they were killed. The caller holds the template's lock. */
-async function removeDrafts(engine: Engine, key: string): Promise<void> {
-  const folder = templatesFolder(engine.area.path);
-  const prefix = `.building-${key}-`;
-  const drafts = await readdir(folder).catch(() => []);
-  for (const draft of drafts.filter((name) => name.startsWith(prefix))) {
-    const uuid = draft.slice(prefix.length);
-    for (const found of await qemuProcesses()) if (found.uuid === uuid) await killFound(found);
-    await rm(runFolderOf(engine, uuid), { recursive: true, force: true });
-    await rm(path.join(folder, draft), { recursive: true, force: true });
+/** What builders left behind when they were killed: of this template, whose lock the caller holds, and of others that nobody makes now. */
+async function removeDrafts(engine: Engine, ownKey: string): Promise<void> {
+  for (const draft of await readdir(templatesFolder(engine.area.path)).catch(() => [])) {
+    const [, key, uuid] = /^\.building-([0-9a-f]+)-(.+)$/.exec(draft) ?? [];
+    if (!key || !uuid) continue;
+    if (key === ownKey) await removeDraft(engine, draft, uuid);
+    else {
+      await using lock = await lockFile(lockPath(engine, key), 0).catch(ifHeld);
+      if (lock) await removeDraft(engine, draft, uuid);
+    }
   }
+}
+
+async function removeDraft(engine: Engine, draft: string, uuid: string): Promise<void> {
+  for (const found of await qemuProcesses()) if (found.uuid === uuid) await killFound(found);
+  await rm(runFolderOf(engine, uuid), { recursive: true, force: true });
+  await rm(path.join(templatesFolder(engine.area.path), draft), { recursive: true, force: true });
+}
+
+const lockPath = (engine: Engine, key: string): string => path.join(engine.area.path, 'locks', `template-${key}`);
+
+function ifHeld(error: unknown): null {
+  if (error instanceof LockHeld) return null;
+  throw error;
 }
