@@ -1,10 +1,10 @@
 import { mkdir, open, readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { lockFile } from '../runner/system/lock.ts';
 import { checkTools, runContained } from './builder/command.ts';
 import { writeDisk } from './builder/disk.ts';
 import { writeInitrd } from './builder/initrd.ts';
 import { removeLeftovers, removeTree, UNFINISHED } from './builder/leftovers.ts';
-import { acquireLock } from './builder/lock.ts';
 import { installPackages } from './builder/packages.ts';
 import { type CommonFiles, finishRoot } from './builder/root.ts';
 import { baseDigest, imageDigest } from './digest.ts';
@@ -50,7 +50,7 @@ export async function buildImage(recipeInput: Recipe, options: BuildOptions): Pr
   }
   await checkTools();
   await mkdir(parent, { recursive: true });
-  await using _lock = await acquireLock(parent, {
+  await using _lock = await lockFile(join(options.cacheDir, 'locks', `image-${recipe.name}`), {
     signal: options.signal,
     onWait: () => options.onProgress?.({ phase: 'waiting', fraction: null, message: 'another build of it is running' }),
   });

@@ -4,8 +4,8 @@ import { performance } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { CreateBucketCommand, S3Client } from '@aws-sdk/client-s3';
 import type { Logger } from 'pino';
+import { lockFile } from '../runner/system/lock.ts';
 import { ChildServer, signalProcess } from './child-server.ts';
-import { fileLock } from './lock.ts';
 import { natsServerConfig } from './nats-config.ts';
 import { choosePort } from './ports.ts';
 import { readJson, writePrivate } from './private-file.ts';
@@ -72,7 +72,7 @@ export async function startLocalStack(settings: LocalStackSettings): Promise<Loc
   };
   try {
     const held = `another gymbus stack runs with the data directory ${dataDir}; stop it, or choose another (GYMBUS_DATA)`;
-    releases.push(await fileLock(path.join(folder, 'lock'), { refuse: held, signal }));
+    releases.push(await lockFile(path.join(folder, 'lock'), { waitMs: 0, held, signal }));
     await endStale(folder, log);
     const secrets = await stackSecrets(path.join(folder, 'secrets.json'));
     const natsPort = await choosePort('nats-server', settings.ports?.nats, NATS_PORT);

@@ -2,7 +2,7 @@ import { access, constants, mkdir, mkdtemp, readdir, rename, rm } from 'node:fs/
 import path from 'node:path';
 import { performance } from 'node:perf_hooks';
 import { execa } from 'execa';
-import { fileLock } from './lock.ts';
+import { lockFile } from '../runner/system/lock.ts';
 import { findTool } from './packages.ts';
 
 interface ToolDefinition {
@@ -52,7 +52,7 @@ export async function ensureTool(name: ToolName, options: ToolOptions): Promise<
   const binary = path.join(folder, name);
   if (await isExecutable(binary)) return binary;
   const bin = path.dirname(folder);
-  await using _lock = await fileLock(path.join(bin, `.lock-${name}-${tool.version}`), {
+  await using _lock = await lockFile(path.join(bin, `.lock-${name}-${tool.version}`), {
     signal: options.signal,
     onWait: () => options.onProgress?.('another process builds it; waiting', 'waiting'),
   });

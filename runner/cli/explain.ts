@@ -1,6 +1,5 @@
 import { JetStreamApiCodes, JetStreamApiError } from '@nats-io/jetstream';
 import { ServerFailed } from '../../infra/child-server.ts';
-import { LockHeld as StackHeld } from '../../infra/lock.ts';
 import { PackagesMissing } from '../../infra/packages.ts';
 import { PortTaken } from '../../infra/ports.ts';
 import { ToolMissing } from '../../infra/tools.ts';
@@ -12,7 +11,7 @@ import { RunnerRefused } from '../host/runner.ts';
 import { QemuMissing } from '../qemu/binary.ts';
 import { AreaUnavailable } from '../storage/area.ts';
 import { ObjectDamaged, ObjectMissing, StorageAway, StorageFull, StorageRefused } from '../storage/errors.ts';
-import { LockHeld } from '../storage/host-lock.ts';
+import { LockHeld } from '../system/lock.ts';
 import { CliError, EXIT } from './error.ts';
 
 /** Errors whose message says by itself what is wrong and what to do about it. */
@@ -20,7 +19,7 @@ const EXPLAINED = [
   ...[BusRefused, BusUnreachable, BusAway, StreamDiffers, ConsumerUnfit],
   ...[StorageRefused, StorageFull, ObjectMissing, ObjectDamaged, AreaUnavailable],
   ...[RunnerRefused, LockHeld, QemuMissing],
-  ...[StackHeld, PortTaken, ServerFailed, ToolMissing, PackagesMissing],
+  ...[PortTaken, ServerFailed, ToolMissing, PackagesMissing],
 ];
 
 /** What a file system refuses, and what to do about it. */

@@ -15,13 +15,13 @@ import { createReplicaPool } from '../replica/create-pool.ts';
 import type { ImageFiles } from '../replica/image-files.ts';
 import type { VirtualPool } from '../replica/pool.ts';
 import { openArea, type StorageArea } from '../storage/area.ts';
-import { LockHeld, lockFile } from '../storage/host-lock.ts';
 import { uploadLeftovers } from '../storage/leftovers.ts';
 import { waitForStorage } from '../storage/ready.ts';
 import type { RecordingPlace } from '../storage/recorder.ts';
 import { ObjectStore } from '../storage/s3.ts';
 import { Spool } from '../storage/spool.ts';
 import { Uploader } from '../storage/uploader.ts';
+import { LockHeld, lockFile } from '../system/lock.ts';
 import { Cleanup } from './cleanup.ts';
 import type { Config } from './config.ts';
 import { Deliveries } from './deliveries.ts';
@@ -172,7 +172,7 @@ async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner
 async function lockRunner(config: Config): Promise<AsyncDisposable> {
   const file = path.join(config.dataDir, 'runners', `${config.runnerId}.lock`);
   try {
-    return await lockFile(file, 0);
+    return await lockFile(file, { waitMs: 0 });
   } catch (error) {
     if (!(error instanceof LockHeld)) throw error;
     throw new RunnerRefused(

@@ -1,14 +1,11 @@
-import path from 'node:path';
 import type { Logger } from 'pino';
 import { chooseAccelerator } from '../qemu/accelerator.ts';
 import { findQemu } from '../qemu/binary.ts';
 import type { StorageArea } from '../storage/area.ts';
-import { LockHeld, lockFile } from '../storage/host-lock.ts';
 import type { BuildProgress } from './build-progress.ts';
 import { hostRoom, planCapacity, replicaCost } from './capacity.ts';
 import type { Engine } from './engine.ts';
 import type { ImageFiles } from './image-files.ts';
-import { runnersFolder } from './ownership.ts';
 import { VirtualPool } from './pool.ts';
 import { reapOwned } from './reap.ts';
 import { openRunRoot } from './run-root.ts';
@@ -42,59 +39,40 @@ export interface PoolOrder {
 
 /**
  * Reaps what an earlier process of this runner id left, finds or makes the templates, and opens a pool that fills in the background.
- * The area stays the caller's.
- * @throws LockHeld when another process runs under this id; what a template cannot be made for
+ * The area stays the caller's, and so does the runner id, which no other process may have at the same time.
+ * @throws what a template cannot be made for
  */
 export async function createReplicaPool(order: PoolOrder): Promise<VirtualPool> {
   const { area, runnerId, settings, log, signal } = order;
   const [first] = order.images;
   if (!first) throw new Error('no image to serve: build one first');
-  const lock = await lockRunner(area.path, runnerId);
-  try {
-    const reaped = await reapOwned(area.path, runnerId);
-    if (reaped.replicas > 0) log.info(reaped, 'reaped what an earlier process left behind');
-    const qemu = await findQemu();
-    const { accelerator, reason } = await chooseAccelerator({
-      wanted: settings.accelerator,
-      qemu,
-      kernelPath: first.kernelPath,
-      cacheDir: settings.cacheDir,
-      signal,
-    });
-    log.info({ accelerator, reason, qemu: qemu.version }, 'accelerator');
-    const engine: Engine = { area, runnerId, qemu, accelerator, runRoot: await openRunRoot(), log };
-    const make = (image: ImageFiles): Promise<Template> =>
-      ensureTemplate(engine, image, (progress) => order.onProgress?.({ ...progress, image: image.name }), signal);
-    const templates: Template[] = [];
-    for (const image of order.images) templates.push(await make(image));
+  const reaped = await reapOwned(area.path, runnerId);
+  if (reaped.replicas > 0) log.info(reaped, 'reaped what an earlier process left behind');
+  const qemu = await findQemu();
+  const { accelerator, reason } = await chooseAccelerator({
+    wanted: settings.accelerator,
+    qemu,
+    kernelPath: first.kernelPath,
+    cacheDir: settings.cacheDir,
+    signal,
+  });
+  log.info({ accelerator, reason, qemu: qemu.version }, 'accelerator');
+  const engine: Engine = { area, runnerId, qemu, accelerator, runRoot: await openRunRoot(), log };
+  const make = (image: ImageFiles): Promise<Template> =>
+    ensureTemplate(engine, image, (progress) => order.onProgress?.({ ...progress, image: image.name }), signal);
+  const templates: Template[] = [];
+  for (const image of order.images) templates.push(await make(image));
 
-    const room = await hostRoom(area, accelerator);
-    const memoryMib = Math.max(...order.images.map((image) => image.manifest.memory_mib));
-    const capacity = planCapacity(room, replicaCost(accelerator, memoryMib), settings);
-    log.info({ ...capacity, cpus: room.cpus, memory_bytes: room.memoryBytes, disk_bytes: room.diskBytes }, 'capacity');
-    const shelfSettings = {
-      hot: capacity.ready,
-      frozen: settings.frozen ?? 0,
-      parallel: Math.max(1, Math.floor(room.cpus / 2)),
-    };
-    const makeShelves = (changed: () => void): Shelf[] =>
-      templates.map((template) => new Shelf(engine, template, shelfSettings, () => make(template.image), changed));
-    const release = async (): Promise<void> => lock[Symbol.asyncDispose]();
-    return new VirtualPool(engine, makeShelves, { capacity, diskFloorBytes: settings.diskFloorBytes }, release);
-  } catch (error) {
-    await lock[Symbol.asyncDispose]();
-    throw error;
-  }
-}
-
-async function lockRunner(area: string, runnerId: string): Promise<AsyncDisposable> {
-  try {
-    return await lockFile(path.join(runnersFolder(area), `${runnerId}.lock`), 0);
-  } catch (error) {
-    if (!(error instanceof LockHeld)) throw error;
-    throw new LockHeld(
-      `runner ${runnerId} is already running on this host: stop it, or give this one another GYMBUS_RUNNER_ID`,
-      { cause: error },
-    );
-  }
+  const room = await hostRoom(area, accelerator);
+  const memoryMib = Math.max(...order.images.map((image) => image.manifest.memory_mib));
+  const capacity = planCapacity(room, replicaCost(accelerator, memoryMib), settings);
+  log.info({ ...capacity, cpus: room.cpus, memory_bytes: room.memoryBytes, disk_bytes: room.diskBytes }, 'capacity');
+  const shelfSettings = {
+    hot: capacity.ready,
+    frozen: settings.frozen ?? 0,
+    parallel: Math.max(1, Math.floor(room.cpus / 2)),
+  };
+  const makeShelves = (changed: () => void): Shelf[] =>
+    templates.map((template) => new Shelf(engine, template, shelfSettings, () => make(template.image), changed));
+  return new VirtualPool(engine, makeShelves, { capacity, diskFloorBytes: settings.diskFloorBytes });
 }

@@ -22,7 +22,6 @@ export const OwnerRecord = z.looseObject({
 });
 export type OwnerRecord = z.infer<typeof OwnerRecord>;
 
-export const runnersFolder = (area: string): string => path.join(area, 'runners');
 export const replicasFolder = (area: string, runner: string): string => path.join(area, 'runners', runner, 'replicas');
 const identityFile = (area: string, machineId: string): string => path.join(area, 'identities', machineId);
 

@@ -27,7 +27,6 @@ export class VirtualPool implements ReplicaPool {
   readonly capacity: Capacity;
   readonly #engine: Engine;
   readonly #shelves: ReadonlyMap<string, Shelf>;
-  readonly #release: () => Promise<void>;
   readonly #changes = new EventEmitter<{ change: [] }>();
   readonly #acting = new Set<object>();
   readonly #floorBytes: number;
@@ -35,13 +34,7 @@ export class VirtualPool implements ReplicaPool {
   #timer: NodeJS.Timeout | undefined;
   #closed: Promise<void> | undefined;
 
-  /** @param release what the pool holds beside its replicas */
-  constructor(
-    engine: Engine,
-    makeShelves: (changed: () => void) => Shelf[],
-    settings: PoolSettings,
-    release: () => Promise<void>,
-  ) {
+  constructor(engine: Engine, makeShelves: (changed: () => void) => Shelf[], settings: PoolSettings) {
     this.#changes.setMaxListeners(0);
     const shelves = makeShelves(() => this.#changes.emit('change'));
     this.#shelves = new Map(shelves.map((shelf) => [shelf.image.name, shelf]));
@@ -50,7 +43,6 @@ export class VirtualPool implements ReplicaPool {
     this.capacity = settings.capacity;
     this.#engine = engine;
     this.#floorBytes = settings.diskFloorBytes;
-    this.#release = release;
     void this.#watchRoom();
   }
 
@@ -102,7 +94,6 @@ export class VirtualPool implements ReplicaPool {
     clearTimeout(this.#timer);
     this.#changes.emit('change');
     await Promise.all([...this.#shelves.values()].map((shelf) => shelf.close()));
-    await this.#release();
   }
 
   async #takeReady(shelf: Shelf, signal: AbortSignal): Promise<VirtualReplica> {

@@ -3,7 +3,7 @@ import { mkdir, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Hardware } from '../qemu/arguments.ts';
 import { type Picture, parsePpm } from '../qemu/picture.ts';
-import { LockHeld, lockFile } from '../storage/host-lock.ts';
+import { LockHeld, lockFile } from '../system/lock.ts';
 import type { BuildProgress } from './build-progress.ts';
 import type { Engine } from './engine.ts';
 import { killFound, qemuProcesses } from './host-processes.ts';
@@ -58,7 +58,7 @@ export async function ensureTemplate(
   const found = await findTemplate(engine, image, hardware, key);
   if (found) return found;
   progress({ phase: 'waiting', fraction: 0, message: 'waiting for the right to make the template' });
-  await using _lock = await lockFile(lockPath(engine, key), BUILD_LOCK_DEADLINE_MS, signal);
+  await using _lock = await lockFile(lockPath(engine, key), { waitMs: BUILD_LOCK_DEADLINE_MS, signal });
   const meanwhile = await findTemplate(engine, image, hardware, key);
   if (meanwhile) return meanwhile;
   const folder = templatesFolder(engine.area.path);
@@ -145,7 +145,7 @@ async function removeDrafts(engine: Engine, ownKey: string): Promise<void> {
     if (!key || !uuid) continue;
     if (key === ownKey) await removeDraft(engine, draft, uuid);
     else {
-      await using lock = await lockFile(lockPath(engine, key), 0).catch(ifHeld);
+      await using lock = await lockFile(lockPath(engine, key), { waitMs: 0 }).catch(ifHeld);
       if (lock) await removeDraft(engine, draft, uuid);
     }
   }

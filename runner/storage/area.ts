@@ -1,8 +1,8 @@
 import { type FileHandle, mkdir, open, rename, rm, rmdir, stat, statfs, truncate } from 'node:fs/promises';
 import path from 'node:path';
 import { ExecaError, execa } from 'execa';
+import { lockFile } from '../system/lock.ts';
 import { canReflink } from './clone.ts';
-import { lockFile } from './host-lock.ts';
 
 /**
  * Where clones live: a folder whose files can share blocks. All runners of a host that have the same data directory share it.
@@ -44,7 +44,7 @@ export async function openArea(settings: AreaSettings, signal?: AbortSignal): Pr
   const { dataDir } = settings;
   const folder = path.join(dataDir, 'area');
   await mkdir(folder, { recursive: true });
-  await using _lock = await lockFile(path.join(dataDir, 'area.lock'), LOCK_DEADLINE_MS, signal);
+  await using _lock = await lockFile(path.join(dataDir, 'area.lock'), { waitMs: LOCK_DEADLINE_MS, signal });
   const mounted = await isMountPoint(folder);
   if (!mounted && (await canReflink(dataDir))) {
     return plainArea(folder);
@@ -77,7 +77,7 @@ async function mountedArea(dataDir: string, folder: string): Promise<StorageArea
 }
 
 async function leave(dataDir: string, folder: string, holder: FileHandle): Promise<void> {
-  await using _lock = await lockFile(path.join(dataDir, 'area.lock'), LOCK_DEADLINE_MS);
+  await using _lock = await lockFile(path.join(dataDir, 'area.lock'), { waitMs: LOCK_DEADLINE_MS });
   await holder.close();
   try {
     // The loop device was attached by mount, so that it goes with the mount.

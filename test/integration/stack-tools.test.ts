@@ -3,9 +3,9 @@ import os from 'node:os';
 import path from 'node:path';
 import { execa } from 'execa';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { fileLock, LockHeld } from '../../infra/lock.ts';
 import { ensurePackages, findTool, missingPackages } from '../../infra/packages.ts';
 import { atLeast, ensureTool, TOOLS, ToolMissing } from '../../infra/tools.ts';
+import { lockFile } from '../../runner/system/lock.ts';
 import { cacheDir } from '../support/nats.ts';
 
 const { PATH } = process.env;
@@ -48,7 +48,7 @@ it('leaves nothing of a build that is broken off, and the next one works', async
   setTimeout(() => stop.abort(new Error('broken off')), 300);
   await expect(ensureTool('versitygw', { cacheDir: folder, signal: stop.signal })).rejects.toThrow('broken off');
   expect((await readdir(path.join(folder, 'bin'))).filter((name) => !name.startsWith('.lock'))).toEqual([]);
-  await using _lock = await fileLock(path.join(folder, 'bin/.lock-versitygw-1.8.0'), { refuse: 'still held' });
+  await using _lock = await lockFile(path.join(folder, 'bin/.lock-versitygw-1.8.0'), { waitMs: 0 });
 });
 
 it('says what to do without Go, or with one that is too old', async () => {
@@ -85,34 +85,6 @@ it('reads versions however they are written', () => {
   expect(atLeast('go1.3', [1, 26])).toBe(false);
   expect(atLeast('norev', [0, 0])).toBe(false);
   expect(Object.values(TOOLS).every(({ version }) => /^\d+\.\d+\.\d+$/.test(version))).toBe(true);
-});
-
-it('gives a lock to one at a time, and to the next when its holder is killed', async () => {
-  const file = path.join(folder, 'lock');
-  const held = await fileLock(file);
-  await expect(fileLock(file, { refuse: 'taken' })).rejects.toThrow(LockHeld);
-  let waited = false;
-  const next = fileLock(file, {
-    onWait: () => {
-      waited = true;
-    },
-  });
-  await new Promise((resolve) => setTimeout(resolve, 700));
-  expect(waited).toBe(true);
-  await held[Symbol.asyncDispose]();
-  await (await next)[Symbol.asyncDispose]();
-
-  const lockModule = path.resolve(import.meta.dirname, '../../infra/lock.ts');
-  const script = `import { fileLock } from ${JSON.stringify(lockModule)};
-    await fileLock(${JSON.stringify(file)}); console.log(process.pid); setInterval(() => {}, 1000);`;
-  const tsx = path.resolve(import.meta.dirname, '../../node_modules/.bin/tsx');
-  const holder = execa(tsx, ['--input-type=module', '-e', script], { buffer: false, reject: false });
-  const lines = holder.iterable()[Symbol.asyncIterator]();
-  const pid = Number((await lines.next()).value);
-  await expect(fileLock(file, { refuse: 'taken' })).rejects.toThrow(LockHeld);
-  process.kill(pid, 'SIGKILL');
-  await using _free = await fileLock(file, { signal: AbortSignal.timeout(5_000) });
-  await holder;
 });
 
 it('knows which packages are missing by their tools', async () => {

@@ -9,8 +9,8 @@ import type { Bus } from '../../runner/bus/index.ts';
 import { qemuProcesses } from '../../runner/replica/host-processes.ts';
 import { openRunRoot } from '../../runner/replica/run-root.ts';
 import { openArea, type StorageArea } from '../../runner/storage/area.ts';
-import { lockFile } from '../../runner/storage/host-lock.ts';
 import { ObjectStore } from '../../runner/storage/s3.ts';
+import { lockFile } from '../../runner/system/lock.ts';
 import { type JobAddress, messageId, type TrajectoryJobInput } from '../../schemas/index.ts';
 import { EventLog } from './event-log.ts';
 import { cacheDir, type NatsServer, openTestBus, startNats } from './nats.ts';
@@ -74,7 +74,7 @@ export async function openGym({ dataDir = testDataDir } = {}): Promise<TestGym> 
 
 async function open(dataDir: string, releases: (() => unknown)[], release: () => Promise<void>): Promise<TestGym> {
   await mkdir(dataDir, { recursive: true });
-  const turn = await lockFile(path.join(dataDir, 'test.lock'), TURN_MS);
+  const turn = await lockFile(path.join(dataDir, 'test.lock'), { waitMs: TURN_MS });
   releases.push(() => turn[Symbol.asyncDispose]());
   const nats = await startNats();
   releases.push(() => nats[Symbol.asyncDispose]());

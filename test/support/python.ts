@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { readdir, readFile, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { execa } from 'execa';
-import { fileLock } from '../../infra/lock.ts';
+import { lockFile } from '../../runner/system/lock.ts';
 import { cacheDir } from './nats.ts';
 
 /** About ten wheels from the package registry. */
@@ -24,7 +24,7 @@ export async function ensurePython(): Promise<string> {
   const folder = path.join(cacheDir, `venv-${digest}`);
   const python = path.join(folder, 'bin/python');
   if (existsSync(python)) return python;
-  await using _lock = await fileLock(path.join(cacheDir, `.lock-venv-${digest}`));
+  await using _lock = await lockFile(path.join(cacheDir, `.lock-venv-${digest}`));
   if (existsSync(python)) return python;
   const building = `.building-venv-${digest}`;
   // The lock says that nobody is building: what is there was left by a build that was killed.

@@ -8,7 +8,6 @@ import { buildImage } from '../../images/build.ts';
 import { hostAptSources } from '../../images/builder/apt.ts';
 import { checkTools } from '../../images/builder/command.ts';
 import { removeLeftovers } from '../../images/builder/leftovers.ts';
-import { acquireLock } from '../../images/builder/lock.ts';
 import { debianDesktop } from '../../images/debian-desktop/recipe.ts';
 import { imageDigest } from '../../images/digest.ts';
 import { Recipe } from '../../images/recipe.ts';
@@ -189,48 +188,6 @@ describe('build', () => {
     await removeLeftovers(join(directory, called));
     expect(await readdir(join(directory, name))).toEqual([]);
     expect(await readdir(outside)).toEqual(['precious']);
-  });
-});
-
-describe('lock', () => {
-  it('is held by one, and passes on when it is given back', async () => {
-    const key = join(directory, 'a');
-    const order: string[] = [];
-    const first = await acquireLock(key);
-    const second = acquireLock(key, { onWait: () => order.push('waits') }).then(async (lock) => {
-      order.push('second');
-      await lock[Symbol.asyncDispose]();
-    });
-    await using _other = await acquireLock(join(directory, 'b'));
-    await expect.poll(() => order).toEqual(['waits']);
-    order.push('release');
-    await first[Symbol.asyncDispose]();
-    await second;
-    expect(order).toEqual(['waits', 'release', 'second']);
-  });
-
-  it('is freed by the death of its holder', async () => {
-    const lockModule = new URL('../../images/builder/lock.ts', import.meta.url).href;
-    const code = `const { acquireLock } = await import(${JSON.stringify(lockModule)});
-      await acquireLock(${JSON.stringify(directory)}); console.log('held'); setInterval(() => {}, 1000);`;
-    const holder = spawn(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', code], {
-      stdio: ['ignore', 'pipe', 'inherit'],
-    });
-    try {
-      await once(holder.stdout, 'data');
-      const interrupt = new AbortController();
-      const given = acquireLock(directory, { signal: interrupt.signal });
-      interrupt.abort(new Error('tired of waiting'));
-      await expect(given).rejects.toThrow('tired of waiting');
-      let waiting = false;
-      const lock = acquireLock(directory, { onWait: () => (waiting = true) });
-      await expect.poll(() => waiting).toBe(true);
-      holder.kill('SIGKILL');
-      await using _lock = await lock;
-    } finally {
-      holder.kill('SIGKILL');
-      await ended(holder);
-    }
   });
 });
 

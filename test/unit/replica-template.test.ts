@@ -10,7 +10,7 @@ import { ensureTemplate, type Template, templatesFolder } from '../../runner/rep
 import { imageHardware, templateKey } from '../../runner/replica/template-key.ts';
 import { stampOf, type TemplateRecord } from '../../runner/replica/template-record.ts';
 import { StorageFull } from '../../runner/storage/errors.ts';
-import { lockFile } from '../../runner/storage/host-lock.ts';
+import { lockFile } from '../../runner/system/lock.ts';
 
 const GIB = 2 ** 30;
 let area: string;
@@ -95,7 +95,7 @@ describe('making a template', () => {
   it('removes what killed builders left, of other templates too, and nothing of one that is being made', async () => {
     const [dead, alive] = [`.building-${'a'.repeat(32)}-dead`, `.building-${'b'.repeat(32)}-alive`];
     for (const name of [dead, alive]) await mkdir(path.join(templatesFolder(area), name), { recursive: true });
-    await using _maker = await lockFile(path.join(area, 'locks', `template-${'b'.repeat(32)}`), 0);
+    await using _maker = await lockFile(path.join(area, 'locks', `template-${'b'.repeat(32)}`), { waitMs: 0 });
     await expect(ensure()).rejects.toThrow('qemu did not start');
     expect(await readdir(templatesFolder(area))).toEqual([alive]);
   });

@@ -7,7 +7,6 @@ import { createInterface } from 'node:readline';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { AreaUnavailable, openArea, removeArea, type StorageArea } from '../../runner/storage/area.ts';
 import { canReflink, reflink } from '../../runner/storage/clone.ts';
-import { LockHeld, lockFile } from '../../runner/storage/host-lock.ts';
 
 let dataDir: string;
 const floorBytes = 2 ** 31;
@@ -96,26 +95,5 @@ describe('the storage area', () => {
     await expect(full).rejects.toThrow(
       /too little room for a storage area: \d+\.\d GiB free, 1048576\.0 GiB of it kept free/,
     );
-  });
-});
-
-describe('a host lock', () => {
-  it('belongs to one at a time, and comes free with its holder', async () => {
-    const file = path.join(dataDir, 'locks', 'one');
-    const held = await lockFile(file, 0);
-    await expect(lockFile(file, 0)).rejects.toBeInstanceOf(LockHeld);
-    await expect(lockFile(file, 50)).rejects.toThrow(`${file} is locked by another process`);
-    const waiting = lockFile(file, 10_000);
-    await held[Symbol.asyncDispose]();
-    await (await waiting)[Symbol.asyncDispose]();
-  });
-
-  it('ends a wait with its signal', async () => {
-    const file = path.join(dataDir, 'locks', 'two');
-    await using _held = await lockFile(file, 0);
-    const stop = new AbortController();
-    const waiting = lockFile(file, 60_000, stop.signal);
-    setTimeout(() => stop.abort(new Error('enough')), 50);
-    await expect(waiting).rejects.toThrow('enough');
   });
 });

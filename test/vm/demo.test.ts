@@ -3,7 +3,7 @@ import path from 'node:path';
 import { execa } from 'execa';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { DEMO_JOBS, type DemoJob, unexpected } from '../../infra/demo/batch.ts';
-import { lockFile } from '../../runner/storage/host-lock.ts';
+import { lockFile } from '../../runner/system/lock.ts';
 import { Result } from '../../schemas/index.ts';
 import { testDataDir } from '../support/gym.ts';
 import { cacheDir } from '../support/nats.ts';
@@ -22,7 +22,7 @@ describe.skipIf(!available('vm') || !available('reflink'))('gymbus demo', () => 
   let batch = '';
 
   beforeAll(async () => {
-    turn = await lockFile(path.join(testDataDir, 'test.lock'), DEMO_MS);
+    turn = await lockFile(path.join(testDataDir, 'test.lock'), { waitMs: DEMO_MS });
     await rm(stackFolder, { recursive: true, force: true });
     const { exitCode, all } = await execa(process.execPath, [gymbusCommand, 'demo'], {
       ...{ reject: false, all: true, stdin: 'ignore', timeout: DEMO_MS },

@@ -6,7 +6,7 @@ import { execa } from 'execa';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { findStack } from '../../infra/stack-file.ts';
 import { ownedBy } from '../../runner/replica/ownership.ts';
-import { lockFile } from '../../runner/storage/host-lock.ts';
+import { lockFile } from '../../runner/system/lock.ts';
 import type { Result, RunnerStatus } from '../../schemas/index.ts';
 import { eventually } from '../support/bus-jobs.ts';
 import { testDataDir } from '../support/gym.ts';
@@ -123,7 +123,7 @@ const shell = (command: string, more: Record<string, string> = {}) =>
 describe.skipIf(!available('vm') || !available('reflink'))('npx gymbus up', () => {
   let turn: AsyncDisposable;
   beforeAll(async () => {
-    turn = await lockFile(path.join(testDataDir, 'test.lock'), READY_MS);
+    turn = await lockFile(path.join(testDataDir, 'test.lock'), { waitMs: READY_MS });
     await rm(path.join(testDataDir, 'stack'), { recursive: true, force: true });
     // Makes the template where there is none, so that each test has its time for itself.
     await using first = await startUp();
