@@ -9,6 +9,7 @@ import { pull } from '../../runner/bus/pull.ts';
 import type { Result, TrajectoryJobInput } from '../../schemas/index.ts';
 import { eventually, jobsLeft } from '../support/bus-jobs.ts';
 import { runGymbus } from '../support/command.ts';
+import { blocksOf, readmeFile } from '../support/readme.ts';
 import { never, recordStep } from '../support/recording.ts';
 import { available, osworldTasks } from '../support/requirement.ts';
 import { gymbusCommand } from '../support/runner-process.ts';
@@ -78,7 +79,8 @@ describe('submit', () => {
   });
 
   it('says what the bus refuses, and publishes the rest', async () => {
-    const large = job('sizes', 'large', { metadata: { padding: 'x'.repeat(2 * 2 ** 20) } });
+    const files = [{ path: 'large', content_base64: 'AAAA'.repeat(2 ** 19) }];
+    const large = job('sizes', 'large', { setup: [{ type: 'upload_file', parameters: { files } }] });
     const { exitCode, stdout, stderr } = await gymbus(
       'submit',
       await linesFile('sizes.jsonl', [large, job('sizes', 'small')]),
@@ -101,6 +103,16 @@ describe('submit', () => {
     expect(wrong.stderr).toContain('there is no policy "nobody"');
     const id = (JSON.parse(await readFile(task, 'utf8')) as { id: string }).id;
     await conclude('osworld', id);
+  });
+
+  it.skipIf(!available('osworld'))('publishes the OSWorld tasks that the README does', async () => {
+    const shown = blocksOf(await readFile(readmeFile, 'utf8')).find(({ mark }) => mark === 'run: osworld');
+    const script = (shown?.text ?? '').replace('npx gymbus', `"${process.execPath}" "${gymbusCommand}"`);
+    const options = { cwd: path.dirname(osworldTasks), env: servers.env, reject: false, stdin: 'ignore' } as const;
+    const { stdout, stderr, exitCode } = await execa('sh', ['-ec', script], options);
+    expect({ exitCode, stdout }, stderr).toEqual({ exitCode: 0, stdout: '2 queued' });
+    for (const id of ['a462a795-fdc7-4b23-b689-e8b6df786b78', 'fe41f596-a71b-4c2f-9b2f-9dcd40b568c3'])
+      await conclude('os-1', id);
   });
 });
 

@@ -1,10 +1,12 @@
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
+import type { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { checkJob } from '../../functions/check-job.ts';
 import { EXIT } from '../../runner/cli/error.ts';
+import { gymbusCommand } from '../../runner/cli/program.ts';
 import { Action, Limits, parseJob, Result, Status, TrajectoryJob } from '../../schemas/index.ts';
 import { blocksOf, filledPage, readmeFile, rowsBelow } from '../support/readme.ts';
 
@@ -53,6 +55,25 @@ describe('its tables of fields are those of the contract', () => {
     const statuses = [...table.matchAll(/^\| `(\w+)` \|/gm)].map(([, status]) => status);
     expect(new Set(statuses)).toEqual(new Set(Status.options));
   });
+});
+
+it('calls commands, with options, that are there', () => {
+  const program = gymbusCommand();
+  const shell = blocksOf(page).flatMap(({ language, text }) => (language === 'sh' ? text.split('\n') : []));
+  const inline = [...page.matchAll(/`(?:npx )?(gymbus [^`\n]+)`/g)].map(([, call]) => call ?? '');
+  const calls = [...shell.flatMap((line) => /npx (gymbus [^#|"']+)/.exec(line)?.[1] ?? []), ...inline];
+  expect(calls.length).toBeGreaterThan(30);
+  for (const call of calls) {
+    const words = call
+      .replace(/\s*[\\)"].*$/, '')
+      .split(/\s+/)
+      .slice(1);
+    let command: Command = program;
+    for (const word of words) command = command.commands.find((inner) => inner.name() === word) ?? command;
+    if (!words[0]?.startsWith('-')) expect(command, call).not.toBe(program);
+    const known = ['--help', '--version', ...command.options.map(({ long }) => long)];
+    for (const word of words) if (word.startsWith('--')) expect(known, call).toContain(word);
+  }
 });
 
 describe('its examples', () => {
