@@ -4,10 +4,12 @@ import { StringDecoder } from 'node:string_decoder';
 /** A line longer than this is not of the protocol: helper replies end at 1 MiB, QMP's are far shorter. */
 const MAX_LINE_CHARS = 8 * 2 ** 20;
 /**
- * Lines in a row that were of no use: late answers and remains of a start are a handful. What runs in a guest may write to its end of a
- * channel as fast as it can, and each line costs the runner, with all its other replicas, some microseconds.
+ * Lines in a row that were of no use, a long one counted once more for each 8 KiB: late answers and remains of a start come to less.
+ * What runs in a guest may write to its end of a channel as fast as it can, and all of it costs the runner, with all its other
+ * replicas, some microseconds a line.
  */
-const MAX_USELESS_LINES = 1_000;
+const MAX_USELESS = 1_000;
+const COUNTED_CHARS = 8 * 1_024;
 
 /** One JSON value a line, both ways, over a stream that may close at any time. */
 export class JsonLines {
@@ -59,9 +61,8 @@ export class JsonLines {
       this.#parts = [];
       this.#partChars = 0;
       rest = rest.slice(end + 1);
-      this.#useless = onValue(parse(line)) ? 0 : this.#useless + 1;
-      if (this.#useless > MAX_USELESS_LINES)
-        close(new Error(`${MAX_USELESS_LINES} lines in a row that answer nothing`));
+      this.#useless = onValue(parse(line)) ? 0 : this.#useless + 1 + line.length / COUNTED_CHARS;
+      if (this.#useless > MAX_USELESS) close(new Error('it is flooded with what answers nothing'));
       if (this.#closed) return;
     }
     if (rest === '') return;

@@ -61,8 +61,11 @@ export class Machine {
     process.exited.then((exit) => this.lose(describeExit(exit, process.stderr)));
   }
 
-  /** Starts QEMU and agrees with it on the protocol; a clone is then empty, waiting for `restore`. @throws ReplicaLost */
-  static async start(settings: MachineSettings): Promise<Machine> {
+  /**
+   * Starts QEMU and agrees with it on the protocol; a clone is then empty, waiting for `restore`.
+   * @throws ReplicaLost, also when the signal is aborted before that: nothing of it is left then
+   */
+  static async start(settings: MachineSettings, signal = new AbortController().signal): Promise<Machine> {
     await mkdir(settings.runFolder, { recursive: true, mode: 0o700 });
     const args = machineArguments(
       settings.name,
@@ -81,7 +84,7 @@ export class Machine {
     });
     const machine = new Machine(process, settings);
     try {
-      await machine.qmp.negotiate(GREETING_DEADLINE_MS);
+      await machine.qmp.negotiate(GREETING_DEADLINE_MS, signal);
     } catch (error) {
       // A QEMU that refuses its arguments closes its channel just before it ends: wait for the reason.
       await machine.known();

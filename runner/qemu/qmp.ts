@@ -46,8 +46,8 @@ export class QmpClient extends EventEmitter<{ event: [QmpEvent]; close: [Error] 
   }
 
   /** The first command of a connection: QEMU refuses every other before it. */
-  negotiate(deadlineMs: number): Promise<unknown> {
-    return this.execute('qmp_capabilities', undefined, { deadlineMs });
+  negotiate(deadlineMs: number, signal: AbortSignal): Promise<unknown> {
+    return this.execute('qmp_capabilities', undefined, { deadlineMs, signal });
   }
 
   /**

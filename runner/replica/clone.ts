@@ -13,23 +13,27 @@ export async function startClone(
   uuid: string,
   folder: string,
   runFolder: string,
+  signal: AbortSignal,
 ): Promise<Machine> {
   const diskPath = path.join(folder, 'disk.raw');
   await Promise.all([checkTemplate(template), reflink(template.diskPath, diskPath)]);
   const state = await open(template.statePath, 'r');
   let machine: Machine;
   try {
-    machine = await Machine.start({
-      name: `gymbus-${uuid.slice(0, 8)}`,
-      qemuPath: engine.qemu.path,
-      hardware: template.hardware,
-      identity: { uuid, generation: randomUUID() },
-      memoryPath: template.memoryPath,
-      diskPath,
-      runFolder,
-      start: { kind: 'clone' },
-      stateFd: state.fd,
-    });
+    machine = await Machine.start(
+      {
+        name: `gymbus-${uuid.slice(0, 8)}`,
+        qemuPath: engine.qemu.path,
+        hardware: template.hardware,
+        identity: { uuid, generation: randomUUID() },
+        memoryPath: template.memoryPath,
+        diskPath,
+        runFolder,
+        start: { kind: 'clone' },
+        stateFd: state.fd,
+      },
+      signal,
+    );
   } finally {
     await state.close();
   }

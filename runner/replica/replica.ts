@@ -114,7 +114,7 @@ export class VirtualReplica implements Replica {
       };
       const folder = await takeOwnership(this.#engine.area.path, record);
       this.#record = record;
-      const machine = await startClone(this.#engine, this.template, record.uuid, folder, record.run_folder);
+      const machine = await startClone(this.#engine, this.template, this.id, folder, record.run_folder, this.lost);
       this.#machine = machine;
       this.guest = new HelperGuest(machine.helper, machine.size, {
         name: this.template.image.manifest.user,

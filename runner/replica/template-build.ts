@@ -60,22 +60,25 @@ export async function buildTemplate(
   report('booting', `booting ${image.name} (${hardware.accelerator})`);
   const runFolder = runFolderOf(engine, order.uuid);
   const bootedAt = performance.now();
-  const machine = await Machine.start({
-    name: `gymbus-template-${order.uuid.slice(0, 8)}`,
-    qemuPath: engine.qemu.path,
-    hardware,
-    identity: { uuid: order.uuid, generation: randomUUID() },
-    memoryPath,
-    diskPath,
-    runFolder,
-    start: {
-      kind: 'boot',
-      kernelPath: image.kernelPath,
-      initrdPath: image.initrdPath,
-      cmdline: image.manifest.cmdline,
+  const machine = await Machine.start(
+    {
+      name: `gymbus-template-${order.uuid.slice(0, 8)}`,
+      qemuPath: engine.qemu.path,
+      hardware,
+      identity: { uuid: order.uuid, generation: randomUUID() },
+      memoryPath,
+      diskPath,
+      runFolder,
+      start: {
+        kind: 'boot',
+        kernelPath: image.kernelPath,
+        initrdPath: image.initrdPath,
+        cmdline: image.manifest.cmdline,
+      },
+      stateFd: null,
     },
-    stateFd: null,
-  });
+    signal,
+  );
   const either = AbortSignal.any([signal, machine.lost]);
   try {
     await machine.helper.waitUp(BOOT_DEADLINE_MS, either);

@@ -1,10 +1,11 @@
 import { existsSync } from 'node:fs';
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Machine, type MachineSettings } from '../../runner/qemu/machine.ts';
 
+const never = new AbortController().signal;
 let folder: string;
 let settings: MachineSettings;
 beforeEach(async () => {
@@ -37,9 +38,26 @@ describe('a machine that does not start', () => {
     ['/no/such/qemu', 'qemu did not start: qemu exited with code 2: launcher: cannot start /no/such/qemu'],
   ])('%s: says why and leaves nothing behind', async (qemuPath, message) => {
     const before = await descriptors();
-    await expect(Machine.start({ ...settings, qemuPath })).rejects.toThrow(message);
+    await expect(Machine.start({ ...settings, qemuPath }, never)).rejects.toThrow(message);
     expect(existsSync(settings.runFolder)).toBe(false);
     await expect.poll(descriptors).toBeLessThanOrEqual(before);
+  });
+
+  it('is not waited for when it is no longer wanted', async () => {
+    const qemuPath = path.join(folder, 'qemu');
+    const pidFile = path.join(folder, 'pid');
+    await writeFile(qemuPath, `#!/bin/sh\necho $$ > ${pidFile}.new; mv ${pidFile}.new ${pidFile}; exec sleep 600\n`);
+    await chmod(qemuPath, 0o755);
+    const unwanted = new AbortController();
+    const starting = expect(Machine.start({ ...settings, qemuPath }, unwanted.signal)).rejects.toThrow(
+      'qemu did not start: not wanted any more',
+    );
+    await expect.poll(() => existsSync(pidFile), { timeout: 10_000 }).toBe(true);
+    const pid = (await readFile(pidFile, 'utf8')).trim();
+    unwanted.abort(new Error('not wanted any more'));
+    await starting;
+    expect(existsSync(`/proc/${pid}`)).toBe(false);
+    expect(existsSync(settings.runFolder)).toBe(false);
   });
 
   it('leaves nothing behind when not even its launcher can be started', async () => {
@@ -47,7 +65,7 @@ describe('a machine that does not start', () => {
     const before = await descriptors();
     process.env.PATH = '/nonexistent';
     try {
-      await expect(Machine.start(settings)).rejects.toThrow('cannot start perl, which starts qemu');
+      await expect(Machine.start(settings, never)).rejects.toThrow('cannot start perl, which starts qemu');
     } finally {
       process.env.PATH = PATH;
     }
