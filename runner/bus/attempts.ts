@@ -1,7 +1,7 @@
 import { randomInt } from 'node:crypto';
 import { AttemptHistory, type AttemptRecord, attemptsKey, cutMessage, type FailureClass } from '../../schemas/index.ts';
 import type { Bus } from './index.ts';
-import { lastStored, type Patience, swapStored, untilAnswered } from './stored.ts';
+import { type Edited, editStored, type Patience, type Stored } from './stored.ts';
 import { kvSubject } from './streams.ts';
 
 export type Begun =
@@ -111,27 +111,17 @@ export function readAttempts(
   return editHistory<AttemptHistory | null>(bus, batch, job, (stored) => ({ answer: stored }), patience);
 }
 
-type Edit<T> = (stored: AttemptHistory | null) => { write?: AttemptHistory; answer: T };
-
-/** Reads, edits and swaps until nobody came between; the edit must be repeatable. */
-function editHistory<T>(bus: Bus, batch: string, job: string, edit: Edit<T>, patience?: Patience): Promise<T> {
+function editHistory<T>(
+  bus: Bus,
+  batch: string,
+  job: string,
+  edit: (stored: AttemptHistory | null) => Edited<T> & { write?: AttemptHistory },
+  patience?: Patience,
+): Promise<T> {
   const bucket = bus.names.attemptsBucket;
-  const subject = kvSubject(bucket, attemptsKey(batch, job));
-  return untilAnswered(
-    bus,
-    'attempts',
-    async () => {
-      for (;;) {
-        patience?.signal?.throwIfAborted();
-        const stored = await lastStored(bus, `KV_${bucket}`, subject);
-        const { write, answer } = edit(stored ? readHistory(bus, subject, stored.data) : null);
-        if (write === undefined) return answer;
-        const seq = await swapStored(bus, subject, Buffer.from(JSON.stringify(write)), stored?.seq ?? 0);
-        if (seq !== null) return answer;
-      }
-    },
-    patience,
-  );
+  const place = { stream: `KV_${bucket}`, subject: kvSubject(bucket, attemptsKey(batch, job)) };
+  const read = (stored: Stored | null) => (stored ? readHistory(bus, place.subject, stored.data) : null);
+  return editStored(bus, 'attempts', place, (stored) => edit(read(stored)), patience);
 }
 
 /** Null for a deleted key (no body) and for what is no history: both start anew. */

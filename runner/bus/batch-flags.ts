@@ -1,12 +1,14 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Kvm, type KvWatchEntry } from '@nats-io/kv';
 import { BatchRecord } from '../../schemas/index.ts';
 import type { Bus } from './index.ts';
-import { lastStored, type Patience, swapStored, untilAnswered } from './stored.ts';
+import { type Edited, editStored, type Patience, type Stored } from './stored.ts';
 import { kvSubject } from './streams.ts';
 
 /** Reads what is known of a batch, from the leader; null when nothing was ever written. */
 export function readBatch(bus: Bus, batch: string, patience?: Patience): Promise<BatchRecord | null> {
-  return untilAnswered(bus, 'batch', async () => (await readStored(bus, batch)).record, patience);
+  const read = (stored: Stored | null) => ({ answer: stored ? readRecord(stored.data) : null });
+  return editStored(bus, 'batch', placeOf(bus, batch), read, patience);
 }
 
 /**
@@ -19,31 +21,18 @@ export function updateBatch(
   change: Omit<Partial<BatchRecord>, 'schema' | 'updated_at'>,
   patience?: Patience,
 ): Promise<BatchRecord> {
-  const subject = kvSubject(bus.names.batchesBucket, batch);
-  return untilAnswered(
-    bus,
-    'batch',
-    async () => {
-      for (;;) {
-        patience?.signal?.throwIfAborted();
-        const { record, seq } = await readStored(bus, batch);
-        const next = BatchRecord.parse({
-          ...record,
-          ...change,
-          schema: 'gymbus.batch.v1',
-          updated_at: new Date().toISOString(),
-        });
-        if ((await swapStored(bus, subject, Buffer.from(JSON.stringify(next)), seq)) !== null) return next;
-      }
-    },
-    patience,
-  );
+  const edit = (stored: Stored | null): Edited<BatchRecord> => {
+    const record = stored ? readRecord(stored.data) : null;
+    const updated = { ...record, ...change, schema: 'gymbus.batch.v1', updated_at: new Date().toISOString() };
+    const next = BatchRecord.parse(updated);
+    return { write: next, answer: next };
+  };
+  return editStored(bus, 'batch', placeOf(bus, batch), edit, patience);
 }
 
-async function readStored(bus: Bus, batch: string): Promise<{ record: BatchRecord | null; seq: number }> {
-  const bucket = bus.names.batchesBucket;
-  const stored = await lastStored(bus, `KV_${bucket}`, kvSubject(bucket, batch));
-  return { record: stored ? readRecord(stored.data) : null, seq: stored?.seq ?? 0 };
+function placeOf({ names }: Bus, batch: string): { stream: string; subject: string } {
+  const bucket = names.batchesBucket;
+  return { stream: `KV_${bucket}`, subject: kvSubject(bucket, batch) };
 }
 
 function readRecord(data: Uint8Array): BatchRecord | null {
@@ -110,13 +99,16 @@ export class BatchFlags implements AsyncDisposable {
         const entries = await bucket.watch();
         const end = () => entries.stop();
         signal.addEventListener('abort', end, { once: true });
-        if (signal.aborted) end();
-        for await (const entry of entries) this.#take(entry);
-        signal.removeEventListener('abort', end);
+        try {
+          if (signal.aborted) end();
+          for await (const entry of entries) this.#take(entry);
+        } finally {
+          signal.removeEventListener('abort', end);
+        }
       } catch (error) {
         this.#bus.log.debug({ cause: String(error) }, 'cannot watch batches; trying again');
       }
-      if (!signal.aborted) await pause(WATCH_AGAIN_MS, signal);
+      if (!signal.aborted) await sleep(WATCH_AGAIN_MS, undefined, { signal }).catch(() => undefined);
     }
   }
 
@@ -134,16 +126,4 @@ export class BatchFlags implements AsyncDisposable {
     this.#listeners.delete(batch);
     for (const listener of listeners ?? []) listener();
   }
-}
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const done = () => {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    signal.addEventListener('abort', done, { once: true });
-  });
 }

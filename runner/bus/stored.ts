@@ -49,19 +49,45 @@ export async function swapStored(
   subject: string,
   data: Uint8Array,
   expected: number,
-  headers?: MsgHdrs,
 ): Promise<number | null> {
   try {
-    const options = {
-      timeout: REQUEST_MS,
-      expect: { lastSubjectSequence: expected },
-      ...(headers === undefined ? {} : { headers }),
-    };
+    const options = { timeout: REQUEST_MS, expect: { lastSubjectSequence: expected } };
     return (await answered(bus, () => bus.js.publish(subject, data, options))).seq;
   } catch (error) {
     if (error instanceof JetStreamApiError && REFUSED.has(error.code)) return null;
     throw error;
   }
+}
+
+/** What becomes of a stored message: `write` in its place, or nothing. */
+export interface Edited<T> {
+  write?: object;
+  answer: T;
+}
+
+/** Reads, edits and swaps until nobody came between. @param edit must be repeatable @throws BusAway; the signal's reason */
+export function editStored<T>(
+  bus: Bus,
+  what: string,
+  { stream, subject }: { stream: string; subject: string },
+  edit: (stored: Stored | null) => Edited<T>,
+  patience?: Patience,
+): Promise<T> {
+  return untilAnswered(
+    bus,
+    what,
+    async () => {
+      for (;;) {
+        patience?.signal?.throwIfAborted();
+        const stored = await lastStored(bus, stream, subject);
+        const { write, answer } = edit(stored);
+        if (write === undefined) return answer;
+        const seq = await swapStored(bus, subject, Buffer.from(JSON.stringify(write)), stored?.seq ?? 0);
+        if (seq !== null) return answer;
+      }
+    },
+    patience,
+  );
 }
 
 const REFUSED = new Set<number>([

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Batches, TakenJob } from '../bus/batches.ts';
 import { joinSignals } from '../job/limit.ts';
 import type { ReplicaPool, Reservation } from '../replica/contract.ts';
@@ -33,7 +34,7 @@ export async function pullLoop(imageName: string, params: PullLoopParams): Promi
     const look = await params.look();
     params.onLook(look);
     if (look.reason !== null) {
-      await pause(LOOK_MS, signal);
+      await sleep(LOOK_MS, undefined, { signal }).catch(() => undefined);
       continue;
     }
     const reservations = reserveAll(pool, imageName);
@@ -68,17 +69,4 @@ async function waitReady(pool: ReplicaPool, imageName: string, signal: AbortSign
   } finally {
     clearTimeout(timer);
   }
-}
-
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(done, ms);
-    function done(): void {
-      clearTimeout(timer);
-      signal.removeEventListener('abort', done);
-      resolve();
-    }
-    if (signal.aborted) done();
-    else signal.addEventListener('abort', done);
-  });
 }

@@ -192,7 +192,6 @@ async function expectNothingLeft(dataDir: string, area: StorageArea, runners: re
     for (const uuid of replicas) await rm(path.join(runRoot, uuid.slice(0, 8)), { recursive: true, force: true });
     for (const uuid of replicas) await removeIdentities(area, uuid);
     await rm(folder, { recursive: true, force: true });
-    await rm(`${folder}.lock`, { force: true });
     await rm(path.join(dataDir, 'runners', `${id}.lock`), { force: true });
   }
   if (left.length > 0) throw new Error(`runners left behind:\n  ${left.join('\n  ')}`);
