@@ -46,11 +46,10 @@ const PROGRESS_MS = 1_000;
  */
 export async function ensureTool(name: ToolName, options: ToolOptions): Promise<string> {
   const tool: ToolDefinition = TOOLS[name];
-  const onPath = tool.minimumOnPath ? await fitOnPath(name, tool.minimumOnPath) : null;
-  if (onPath !== null) return onPath;
-  const folder = path.join(options.cacheDir, 'bin', `${name}-${tool.version}`);
+  const found = await findBuilt(name, options.cacheDir);
+  if (found !== null) return found.file;
+  const folder = folderOf(name, options.cacheDir);
   const binary = path.join(folder, name);
-  if (await isExecutable(binary)) return binary;
   const bin = path.dirname(folder);
   await using _lock = await lockFile(path.join(bin, `.lock-${name}-${tool.version}`), {
     signal: options.signal,
@@ -69,6 +68,19 @@ export async function ensureTool(name: ToolName, options: ToolOptions): Promise<
     await rm(building, { recursive: true, force: true });
   }
   return binary;
+}
+
+/** The tool as it is on PATH or in the cache; null where it would have to be built. */
+export async function findBuilt(name: ToolName, cacheDir: string): Promise<{ file: string; version: string } | null> {
+  const { version, minimumOnPath }: ToolDefinition = TOOLS[name];
+  const onPath = minimumOnPath ? await fitOnPath(name, minimumOnPath) : null;
+  if (onPath !== null) return onPath;
+  const file = path.join(folderOf(name, cacheDir), name);
+  return (await isExecutable(file)) ? { file, version } : null;
+}
+
+function folderOf(name: ToolName, cacheDir: string): string {
+  return path.join(cacheDir, 'bin', `${name}-${TOOLS[name].version}`);
 }
 
 async function build(name: string, tool: ToolDefinition, target: string, options: ToolOptions): Promise<void> {
@@ -118,11 +130,12 @@ async function checkGo(name: string, tool: ToolDefinition): Promise<void> {
   }
 }
 
-async function fitOnPath(name: string, minimum: readonly [number, number]): Promise<string | null> {
+async function fitOnPath(name: string, minimum: readonly [number, number]) {
   const file = await findTool(name);
   if (file === null) return null;
-  const result = await execa(file, ['--version'], { reject: false, timeout: PROBE_MS });
-  return !result.failed && atLeast(result.stdout, minimum) ? file : null;
+  const { failed, stdout } = await execa(file, ['--version'], { reject: false, timeout: PROBE_MS });
+  const version = /\d+\.\d+[\w.-]*/.exec(stdout)?.[0] ?? '';
+  return !failed && atLeast(version, minimum) ? { file, version } : null;
 }
 
 /** Reads the first `<major>.<minor>` of a text. */

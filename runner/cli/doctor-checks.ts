@@ -2,6 +2,7 @@ import { mkdir, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import { describeImage, listImages } from '../../images/store.ts';
 import { findTool, missingPackages } from '../../infra/packages.ts';
+import { findBuilt } from '../../infra/tools.ts';
 import { openBus } from '../bus/index.ts';
 import type { Config } from '../host/config.ts';
 import { createLog } from '../host/log.ts';
@@ -38,6 +39,7 @@ export async function* examineHost(config: Config, signal: AbortSignal): AsyncGe
   yield examineNode();
   yield await examineTools();
   yield await examineGo();
+  yield await examineStack(config);
   const [qemu, found] = await examineQemu();
   yield found;
   if (qemu) yield { what: 'accelerator', pending: 'booting a tiny guest under KVM, up to half a minute' };
@@ -84,6 +86,24 @@ async function examineGo(): Promise<Finding> {
     found: 'not on PATH',
     remedy:
       'only the local stack (up, demo) needs it: it builds nats-server and the S3 server; https://go.dev/doc/install',
+  };
+}
+
+async function examineStack({ cacheDir }: Config): Promise<Finding> {
+  const servers = await Promise.all(
+    (['nats-server', 'versitygw'] as const).map(async (name) => ({ name, built: await findBuilt(name, cacheDir) })),
+  );
+  const found = servers.map(({ name, built }) =>
+    built ? `${name} ${built.version} at ${built.file}` : `no ${name} yet`,
+  );
+  const complete = servers.every(({ built }) => built !== null);
+  return {
+    what: 'local stack',
+    verdict: complete ? 'fine' : 'note',
+    found: found.join(', '),
+    ...(complete
+      ? {}
+      : { remedy: 'gymbus up and demo build what is missing; a runner of another NATS and S3 needs neither' }),
   };
 }
 

@@ -233,11 +233,14 @@ it('examines the host without a server, says what each finding means, and leaves
     node: 'fine',
     packages: 'fine',
     qemu: 'fine',
+    'local stack': 'fine',
     reflink: 'fine',
     nats: 'note',
     s3: 'note',
   });
   expect(['fine', 'note']).toContain(verdicts.accelerator);
+  const stack = findings.find(({ what }) => what === 'local stack')?.found;
+  expect(stack).toMatch(/^nats-server \d+\.\d+\.\d+ at \/.*, versitygw \d+\.\d+\.\d+ at \/.*$/);
   for (const { verdict, remedy } of findings) if (verdict !== 'fine') expect(remedy).toMatch(/\w/);
   expect(exitCode, stderr).toBe(0);
   expect(await readFile('/proc/mounts', 'utf8')).not.toContain(folder);

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { execa } from 'execa';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { ensurePackages, findTool, missingPackages } from '../../infra/packages.ts';
-import { atLeast, ensureTool, TOOLS, ToolMissing } from '../../infra/tools.ts';
+import { atLeast, ensureTool, findBuilt, TOOLS, ToolMissing } from '../../infra/tools.ts';
 import { lockFile } from '../../runner/system/lock.ts';
 import { cacheDir } from '../support/nats.ts';
 
@@ -67,7 +67,12 @@ it('says what to do without Go, or with one that is too old', async () => {
 it('takes a nats-server on PATH that is new enough, and no older one', async () => {
   const built = await ensureTool('nats-server', { cacheDir });
   await onlyOnPath({ 'nats-server': built });
-  expect(await ensureTool('nats-server', { cacheDir: folder })).toBe(path.join(folder, 'path/nats-server'));
+  const onPath = path.join(folder, 'path/nats-server');
+  expect(await ensureTool('nats-server', { cacheDir: folder })).toBe(onPath);
+  expect(await findBuilt('nats-server', folder)).toMatchObject({
+    file: onPath,
+    version: expect.stringMatching(/^\d+\.\d+\.\d+/),
+  });
   await rm(path.join(folder, 'path/nats-server'));
   const old = path.join(folder, 'path/nats-server');
   await writeFile(old, '#!/bin/sh\necho nats-server: v2.9.10\n');
