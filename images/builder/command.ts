@@ -1,12 +1,9 @@
-import { access, constants } from 'node:fs/promises';
-import { join } from 'node:path';
 import { execa } from 'execa';
+import { findTool, toolFolders } from '../../runner/system/find-tool.ts';
 import { imageRequirements, type Requirement } from '../requirements.ts';
 
-/** Directories of administration tools, which a plain user's PATH lacks. */
-export const toolPath = [...new Set([...(process.env.PATH ?? '').split(':'), '/usr/sbin', '/usr/bin', '/sbin', '/bin'])]
-  .filter((directory) => directory)
-  .join(':');
+/** PATH for the tools of a build. */
+export const toolPath = toolFolders().join(':');
 
 export interface RunOptions {
   readonly signal?: AbortSignal | undefined;
@@ -54,21 +51,9 @@ export async function runContained(argv: readonly [string, ...string[]], options
 /** Every tool of the list, or an error that names the apt command which brings the missing ones. */
 export async function checkTools(requirements: readonly Requirement[] = imageRequirements): Promise<void> {
   const missing: Requirement[] = [];
-  for (const requirement of requirements) if (!(await onPath(requirement.tool))) missing.push(requirement);
+  for (const requirement of requirements) if ((await findTool(requirement.tool)) === null) missing.push(requirement);
   if (missing.length === 0) return;
   const tools = missing.map((requirement) => requirement.tool).join(', ');
   const packages = [...new Set(missing.map((requirement) => requirement.aptPackage))].join(' ');
   throw new Error(`cannot build an image without ${tools}: apt-get install -y ${packages}`);
-}
-
-async function onPath(tool: string): Promise<boolean> {
-  for (const directory of toolPath.split(':')) {
-    try {
-      await access(join(directory, tool), constants.X_OK);
-      return true;
-    } catch {
-      // not there: look in the next one
-    }
-  }
-  return false;
 }

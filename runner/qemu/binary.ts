@@ -1,8 +1,7 @@
 import { createHash } from 'node:crypto';
-import { constants } from 'node:fs';
-import { access, readFile } from 'node:fs/promises';
-import path from 'node:path';
+import { readFile } from 'node:fs/promises';
 import { execa } from 'execa';
+import { findTool } from '../system/find-tool.ts';
 
 export interface QemuBinary {
   path: string;
@@ -21,7 +20,7 @@ const PROGRAM = 'qemu-system-x86_64';
 
 /** @throws QemuMissing */
 export async function findQemu(): Promise<QemuBinary> {
-  const file = await onPath(PROGRAM);
+  const file = await findTool(PROGRAM);
   if (!file) {
     throw new QemuMissing(`${PROGRAM} is not installed: apt-get install --no-install-recommends qemu-system-x86`);
   }
@@ -32,16 +31,4 @@ export async function findQemu(): Promise<QemuBinary> {
   } catch (error) {
     throw new QemuMissing(`${file} does not run: ${(error as Error).message}`, { cause: error });
   }
-}
-
-async function onPath(name: string): Promise<string | null> {
-  for (const folder of (process.env.PATH ?? '/usr/bin:/bin').split(':')) {
-    const file = path.join(folder, name);
-    const found = await access(file, constants.X_OK).then(
-      () => true,
-      () => false,
-    );
-    if (found) return file;
-  }
-  return null;
 }

@@ -11,7 +11,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   images: ['schemas', 'runner/system'],
   infra: ['schemas', 'runner/system'],
   'runner/system': [],
-  'runner/qemu': ['schemas', 'functions'],
+  'runner/qemu': ['schemas', 'functions', 'runner/system'],
   'runner/storage': ['schemas', 'functions', 'runner/system'],
   'runner/replica': ['schemas', 'functions', 'runner/qemu', 'runner/storage', 'runner/system'],
   'runner/bus': ['schemas', 'functions'],
