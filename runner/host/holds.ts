@@ -4,12 +4,15 @@ export interface HostState {
   diskFloorBytes: number;
   spoolBytes: number;
   spoolLimitBytes: number;
+  /** What S3 says when it takes nothing that it is given; null when it does, or is away. */
+  storageRefusal: string | null;
   poolTrouble: string | null;
 }
 
 /**
  * Why this host takes no jobs now, or null when it may. Jobs under way go on. While S3 is away jobs
- * are still taken: the spool holds what they record, and when it is full this says so. The order is that of what a person should mend first.
+ * are still taken: the spool holds what they record, and when it is full this says so. One that refuses would have each
+ * job played for nothing, again and again. The order is that of what a person should mend first.
  */
 export function holdReason(state: HostState): string | null {
   if (state.diskFreeBytes < state.diskFloorBytes) {
@@ -18,6 +21,7 @@ export function holdReason(state: HostState): string | null {
   if (state.spoolBytes > state.spoolLimitBytes) {
     return `spool: ${gib(state.spoolBytes)} GiB wait for S3, limit is ${gib(state.spoolLimitBytes)} GiB`;
   }
+  if (state.storageRefusal !== null) return `S3: ${state.storageRefusal}`;
   return state.poolTrouble;
 }
 

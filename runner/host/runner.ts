@@ -100,7 +100,7 @@ async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner
     images: images.map(({ name, digest }) => ({ name, digest })),
     spoolBytes: () => spool.bytes(),
   });
-  const health = cleanup.use('health page', await serveHealth(config.healthPort, () => board.read()));
+  const healthPage = cleanup.use('health page', await serveHealth(config.healthPort, () => board.read()));
 
   const store = cleanup.defer('S3 client', new ObjectStore(config.s3), (it) => it[Symbol.dispose]());
   const [{ bus, heartbeat }, , pool] = await together<[RunnerBus, unknown, VirtualPool]>(signal, (inner) => [
@@ -122,9 +122,11 @@ async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner
   const hurry = new AbortController();
   const look = async (): Promise<HostLook> => {
     const diskFreeBytes = await area.freeBytes();
+    const { health } = place.uploader;
     const reason = holdReason({
       ...{ diskFreeBytes, diskFloorBytes: config.diskFloorBytes },
       ...{ spoolBytes: spool.bytes(), spoolLimitBytes: config.spoolLimitBytes },
+      storageRefusal: health.ok || !health.refused ? null : health.error,
       poolTrouble: pool.trouble,
     });
     return { diskFreeBytes, reason };
@@ -143,7 +145,7 @@ async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner
     }),
   );
   log.info(
-    { runner: config.runnerId, images: pool.images, capacity: pool.capacity, health_port: health.port },
+    { runner: config.runnerId, images: pool.images, capacity: pool.capacity, health_port: healthPage.port },
     'runner is ready',
   );
 
@@ -158,7 +160,7 @@ async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner
     log.info({ runner: config.runnerId }, 'runner stopped');
   };
   return {
-    healthPort: health.port,
+    healthPort: healthPage.port,
     status: () => board.read(),
     failed: Promise.all(loops).then(() => undefined),
     stop: () => {

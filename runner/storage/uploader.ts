@@ -5,7 +5,10 @@ import { ObjectDamaged, StorageAway, StorageRefused } from './errors.ts';
 import type { FileBody, ObjectStore } from './s3.ts';
 import { UploadLane } from './upload-lane.ts';
 
-export type StorageHealth = { ok: true } | { ok: false; since: string; error: string };
+export type StorageHealth =
+  | { ok: true }
+  /** `refused`: it is there and says no, which waiting does not mend. */
+  | { ok: false; since: string; error: string; refused: boolean };
 
 export interface UploaderOptions {
   /** Puts at once, over all attempts. */
@@ -38,7 +41,7 @@ export class Uploader implements AsyncDisposable {
   /** Attempts in the order of their turns. */
   #turns: UploadLane[] = [];
   #active = 0;
-  #trouble: { since: Date; error: string } | null = null;
+  #trouble: { since: Date; error: string; refused: boolean } | null = null;
   #watching: Promise<void> | undefined;
 
   constructor(store: ObjectStore, log: Logger, options: UploaderOptions = {}) {
@@ -52,9 +55,9 @@ export class Uploader implements AsyncDisposable {
 
   /** Whether S3 takes what it is given; not ok from the first failed put until one succeeds. */
   get health(): StorageHealth {
-    return this.#trouble === null
-      ? { ok: true }
-      : { ok: false, since: this.#trouble.since.toISOString(), error: this.#trouble.error };
+    if (this.#trouble === null) return { ok: true };
+    const { since, error, refused } = this.#trouble;
+    return { ok: false, since: since.toISOString(), error, refused };
   }
 
   /**
@@ -187,14 +190,15 @@ export class Uploader implements AsyncDisposable {
   }
 
   #onTrouble(error: Error): void {
+    const refused = error instanceof StorageRefused;
     if (this.#trouble === null) {
-      this.#trouble = { since: new Date(), error: error.message };
+      this.#trouble = { since: new Date(), error: error.message, refused };
       this.#log.warn({ error: error.message }, 'S3 does not take trajectories; they are kept on disk meanwhile');
       this.#watching ??= this.#watch().finally(() => {
         this.#watching = undefined;
       });
     }
-    this.#trouble.error = error.message;
+    Object.assign(this.#trouble, { error: error.message, refused });
   }
 
   #onSuccess(): void {

@@ -74,7 +74,11 @@ describe('S3 goes away and comes back', () => {
       await sleep(20);
     }
     expect(slowest, 'no step waits for S3').toBeLessThan(1_500);
-    expect(place.uploader.health).toMatchObject({ ok: false, error: expect.stringContaining('no answer') });
+    expect(place.uploader.health).toMatchObject({
+      ok: false,
+      error: expect.stringContaining('no answer'),
+      refused: false,
+    });
     const finished = finish(recording);
     await sleep(500);
     await server.start();
@@ -209,11 +213,15 @@ describe('S3 says no', () => {
     await using recording = await place.begin();
     proxy.rule = ({ path: at }) => (at.includes('step-') ? refused : undefined);
     await recordStep(recording, 0);
-    const error = await finish(recording).catch((caught: unknown) => caught);
+    const finished = finish(recording).catch((caught: unknown) => caught);
+    await expect.poll(() => place.uploader.health).toMatchObject({ ok: false, refused: true });
+    const error = await finished;
     expect(error).toBeInstanceOf(StorageRefused);
     expect((error as StorageRefused).message).toMatch(/AccessDenied.*give the account s3:PutObject/);
     expect(recording.failed.reason).toBe(error);
     expect(await keysOf(place.store, recording)).not.toContain('manifest.json');
+    // Nothing is uploaded any more that would tell; it is asked.
+    await expect.poll(() => place.uploader.health.ok).toBe(true);
   });
 
   it('and thinks better of it in time: nothing is lost', async () => {

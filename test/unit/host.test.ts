@@ -8,6 +8,7 @@ const fine = {
   diskFloorBytes: 2 * gib,
   spoolBytes: 0,
   spoolLimitBytes: gib,
+  storageRefusal: null,
   poolTrouble: null,
 };
 
@@ -17,6 +18,7 @@ describe('why a host takes no jobs', () => {
   it.each([
     [{ diskFreeBytes: gib }, /^disk: 1\.0 GiB free, floor is 2\.0 GiB/],
     [{ spoolBytes: 2 * gib }, /^spool: 2\.0 GiB wait/],
+    [{ storageRefusal: 'PUT refused (403)' }, /^S3: PUT refused \(403\)$/],
     [{ poolTrouble: 'template: no' }, /^template: no$/],
     // What to mend first comes first.
     [{ diskFreeBytes: 0, poolTrouble: 'template: no' }, /^disk/],
