@@ -1,29 +1,22 @@
-import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
-import { connect, createServer, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
+import type { Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { GuestSilent } from '../../functions/guest.ts';
 import { HelperError, QmpError, QmpSilent } from '../../runner/qemu/errors.ts';
 import { HelperClient } from '../../runner/qemu/helper.ts';
 import { QmpClient } from '../../runner/qemu/qmp.ts';
+import { type Channel, openChannel } from '../support/channel.ts';
 
 /** The other end of a channel: a server on a real socket that answers as a test tells it. */
-let folder: string;
+let channel: Channel;
 let near: Socket;
 let far: Socket;
 let requests: Record<string, unknown>[];
 const answered = new Set<(request: Record<string, unknown>) => void>();
 
 beforeEach(async () => {
-  folder = await mkdtemp(path.join(tmpdir(), 'gymbus-channel-'));
-  const server = createServer();
-  server.listen(path.join(folder, 's'));
-  near = connect(path.join(folder, 's'));
-  [far] = (await once(server, 'connection')) as [Socket];
-  server.close();
+  channel = await openChannel();
+  ({ near, far } = channel);
   requests = [];
   answered.clear();
   let text = '';
@@ -40,11 +33,7 @@ beforeEach(async () => {
   });
 });
 
-afterEach(async () => {
-  near.destroy();
-  far.destroy();
-  await rm(folder, { recursive: true });
-});
+afterEach(() => channel[Symbol.asyncDispose]());
 
 const say = (value: unknown): void => {
   far.write(`${JSON.stringify(value)}\n`);

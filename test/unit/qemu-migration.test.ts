@@ -1,62 +1,65 @@
-import { once } from 'node:events';
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
-import { connect, createServer, type Socket } from 'node:net';
-import { tmpdir } from 'node:os';
+import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { saveState } from '../../runner/qemu/migration.ts';
 import { QmpClient } from '../../runner/qemu/qmp.ts';
+import { type Channel, openChannel } from '../support/channel.ts';
 
 /** The other end of a machine's control channel: refuses every command, or keeps silent. */
-let folder: string;
-let near: Socket;
-let far: Socket;
+let channel: Channel;
 let refusal: string | null;
 
 beforeEach(async () => {
-  folder = await mkdtemp(path.join(tmpdir(), 'gymbus-save-'));
-  const server = createServer();
-  server.listen(path.join(folder, 's'));
-  near = connect(path.join(folder, 's'));
-  [far] = (await once(server, 'connection')) as [Socket];
-  server.close();
+  channel = await openChannel();
   refusal = null;
+  const { far } = channel;
   far.on('data', (chunk) => {
     const { id } = JSON.parse(chunk.toString('utf8').split('\n')[0] ?? '') as { id: number };
     if (refusal !== null) far.write(`${JSON.stringify({ error: { class: 'GenericError', desc: refusal }, id })}\n`);
   });
 });
 
-afterEach(async () => {
-  near.destroy();
-  far.destroy();
-  await rm(folder, { recursive: true });
-});
+afterEach(() => channel[Symbol.asyncDispose]());
 
 /** An unhandled rejection, which would end a whole runner, fails the test run by itself: it only needs the time to come. */
 describe('saving device state', () => {
   it('that is refused leaves nothing to reject later, when the machine is killed for it', async () => {
     refusal = 'not now';
     const lost = new AbortController();
-    const saving = saveState(new QmpClient(near), folder, path.join(folder, 'state'), lost.signal);
+    const saving = saveState(
+      new QmpClient(channel.near),
+      channel.folder,
+      path.join(channel.folder, 'state'),
+      lost.signal,
+    );
     await expect(saving).rejects.toThrow('qemu: not now');
     lost.abort(new Error('machine killed'));
     await sleep(20);
-    expect(await readdir(folder)).toEqual([]);
+    expect(await readdir(channel.folder)).toEqual([]);
   });
 
   it('whose machine dies meanwhile ends with the cause', async () => {
     const lost = new AbortController();
-    const saving = saveState(new QmpClient(near), folder, path.join(folder, 'state'), lost.signal);
-    far.once('data', () => lost.abort(new Error('machine died')));
+    const saving = saveState(
+      new QmpClient(channel.near),
+      channel.folder,
+      path.join(channel.folder, 'state'),
+      lost.signal,
+    );
+    channel.far.once('data', () => lost.abort(new Error('machine died')));
     await expect(saving).rejects.toThrow('machine died');
     await sleep(20);
   });
 
   it('that has no place for its socket says so', async () => {
-    const nowhere = path.join(folder, 'none');
-    const saving = saveState(new QmpClient(near), nowhere, path.join(folder, 'state'), new AbortController().signal);
+    const nowhere = path.join(channel.folder, 'none');
+    const saving = saveState(
+      new QmpClient(channel.near),
+      nowhere,
+      path.join(nowhere, 'state'),
+      new AbortController().signal,
+    );
     await expect(saving).rejects.toMatchObject({ syscall: 'listen' });
     await sleep(20);
   });
