@@ -152,6 +152,11 @@ class PoolReservation implements Reservation {
   async claim(signal: AbortSignal): Promise<Replica> {
     let replica = this.#replica;
     if (!replica) throw new ClaimFailed('this reservation was already claimed or released');
+    if (signal.aborted) {
+      // Nothing was done to the replica yet: it is as good as before.
+      this.release();
+      throw signal.reason;
+    }
     this.#replica = null;
     const deadline = AbortSignal.any([signal, AbortSignal.timeout(CLAIM_DEADLINE_MS)]);
     let last: unknown;

@@ -72,6 +72,15 @@ describe('a pool', () => {
     given.release();
   });
 
+  it('keeps a replica whose claim was over before it began', async () => {
+    await using pool = await vm.pool({ acting: 1, ready: 1 });
+    await filled(pool, 1);
+    const claim = (await reserve(pool)).claim(AbortSignal.abort(new Error('cancelled')));
+    await expect(claim).rejects.toThrow('cancelled');
+    expect(pool.phases().hot).toBe(1);
+    expect(pool.reserve(image), 'its place is free').not.toBeNull();
+  });
+
   it('claims a frozen replica through its gate when no hot one is left', async () => {
     await using pool = await vm.pool({ acting: 2, ready: 0, frozen: 2 });
     await expect.poll(() => pool.phases().frozen ?? 0, { timeout: 60_000 }).toBe(2);
