@@ -1,9 +1,9 @@
 import { z } from 'zod';
-import { type JobContext, SetupError, type SetupFunction, type SetupRecord } from '../contract.ts';
+import { type JobContext, SetupError, type SetupFunction } from '../contract.ts';
 import { download as fetchUrl } from '../download/http.ts';
 import { checkedInputKey, inputKey, keyProblems, parseS3Url } from '../download/input-key.ts';
-import { GuestPath, resolveGuestPath } from '../guest-path.ts';
-import { writeGuestFile } from './upload-file.ts';
+import { GuestPath } from '../guest-path.ts';
+import { filesOf, oneSource, writeFiles } from './files.ts';
 
 const Url = z
   .string()
@@ -14,13 +14,10 @@ const Url = z
 
 const File = z
   .strictObject({ url: Url.optional(), s3_key: z.string().min(1).optional(), path: GuestPath })
-  .refine((file) => (file.url === undefined) !== (file.s3_key === undefined), {
-    message: 'needs one of url and s3_key',
-    when: ({ issues }) => issues.length === 0,
-  });
+  .refine(...oneSource('url', 's3_key'));
 type File = z.infer<typeof File>;
 
-const Parameters = z.strictObject({ files: z.array(File).min(1).max(256) });
+const Parameters = filesOf(File);
 type Parameters = z.infer<typeof Parameters>;
 
 export const download: SetupFunction<Parameters> = {
@@ -34,15 +31,8 @@ export const download: SetupFunction<Parameters> = {
         () => objectOf(file, job.batch_id)?.key ?? '',
       ),
     ),
-  async run({ files }, guest, context, signal) {
-    const written: NonNullable<SetupRecord['files']> = [];
-    for (const file of files) {
-      const data = await fetchFile(file, context, signal);
-      const path = resolveGuestPath(file.path, guest.account);
-      await writeGuestFile(path, data, written, () => guest.writeFile(path, data, {}, signal));
-    }
-    return { files: written };
-  },
+  run: ({ files }, guest, context, signal) =>
+    writeFiles(files, (file) => fetchFile(file, context, signal), guest, signal),
 };
 
 /** The object a file is taken from, null for one of the web. @throws InputKeyError */
