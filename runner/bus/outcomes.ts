@@ -1,4 +1,3 @@
-import { z } from 'zod';
 import { Result } from '../../schemas/index.ts';
 import type { Bus } from './index.ts';
 import { BusAway, lastStored, type Patience, swapStored, untilAnswered } from './stored.ts';
@@ -30,9 +29,6 @@ export class UnreadableOutcome extends Error {
 export class FenceBroken extends Error {
   override readonly name = 'FenceBroken';
 }
-
-/** Ids of a dead job may be illegal: it is dead for that. */
-const StoredResult = Result.extend({ batch_id: z.string(), job_id: z.string() });
 
 /**
  * Reads the outcome of a job from the leader of the results stream.
@@ -83,7 +79,7 @@ async function readStored(
   const stored = await lastStored(bus, bus.names.resultsStream, subject);
   if (stored === null) return null;
   try {
-    const result = StoredResult.parse(JSON.parse(Buffer.from(stored.data).toString('utf8')));
+    const result = Result.parse(JSON.parse(Buffer.from(stored.data).toString('utf8')));
     return { outcome: { seq: stored.seq, result }, data: stored.data };
   } catch (error) {
     throw new UnreadableOutcome(subject, stored.seq, error);

@@ -6,7 +6,8 @@ import { ensureStreams } from '../../runner/bus/ensure.ts';
 import { holdLease } from '../../runner/bus/lease.ts';
 import { parseReply, pull } from '../../runner/bus/pull.ts';
 import { eventually, publishJob, pullOne } from '../support/bus-jobs.ts';
-import { openTestBus, recordingLog, startNats } from '../support/nats.ts';
+import { NatsServer, openTestBus, recordingLog, startNats } from '../support/nats.ts';
+import { startTcpProxy } from '../support/tcp-proxy.ts';
 
 const images = ['debian-desktop'];
 const batchesOf = (taken: TakenJob[]) => taken.map(({ message }) => message.address.batch);
@@ -117,6 +118,28 @@ it('asks a quiet batch again within a scan: a job given back is announced by nob
   }
   expect(performance.now() - startedAtMs).toBeLessThan(1_000);
   expect(again[0]?.message.deliveries).toBe(2);
+});
+
+it('does not keep a job in hand waiting for a bus that has become slow: nobody beats for it yet', async () => {
+  await using server = await startNats();
+  await using direct = await openTestBus(server);
+  await using proxy = await startTcpProxy(server.port);
+  await using bus = await openTestBus(new NatsServer(proxy.port, '', ''));
+  const names = ['a', 'b', 'c', 'd'];
+  for (const batch of names) await ensureConsumer(direct, { image: 'debian-desktop', batch });
+  for (const batch of names) await publishJob(direct, { batch_id: batch });
+  // Somebody hears the requests for all batches but the first, and does not answer.
+  let unanswered = 0;
+  direct.nc.subscribe('$JS.DEA.>', { callback: () => void unanswered++ });
+  proxy.onUp = (bytes) => {
+    for (const batch of ['b', 'c', 'd']) {
+      const at = bytes.indexOf(`$JS.API.CONSUMER.MSG.NEXT.GYMBUS_JOBS.debian-desktop~${batch} `);
+      if (at >= 0) bytes.write('$JS.DEA.', at);
+    }
+  };
+  using batches = new Batches(bus, { images });
+  expect(batchesOf(await batches.take('debian-desktop', 4))).toEqual(['a']);
+  expect(unanswered).toBe(1);
 });
 
 it('makes a deleted durable anew, and follows an ack_wait that was edited', async () => {

@@ -104,11 +104,3 @@ it('says so when something else stands on the results subject', async () => {
   await expect(readOutcome(bus, job.batch, job.job)).rejects.toThrow(UnreadableOutcome);
   await expect(commitOutcome(bus, resultOf('1-abcdefgh'), 0)).rejects.toMatchObject({ seq });
 });
-
-it('keeps the outcome of a dead job whose ids are illegal', async () => {
-  await using server = await startNats();
-  await using bus = await openTestBus(server);
-  const result = { ...resultOf('1-abcdefgh'), batch_id: 'a/b', job_id: 'c~d' };
-  expect(await commitOutcome(bus, result, 0)).toMatchObject({ won: true });
-  expect(await readOutcome(bus, 'a/b', 'c~d')).toMatchObject({ result: { job_id: 'c~d' } });
-});
