@@ -1,6 +1,7 @@
 import { link, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { z } from 'zod';
+import { asStorageFull } from '../storage/errors.ts';
 
 /**
  * Who owns what on this host. A record is written before the thing is made and removed after the thing is gone,
@@ -32,12 +33,18 @@ export class IdentityTaken extends Error {
 
 /**
  * Writes the record and takes the machine id. Where that fails, nothing of it stays.
- * @returns the replica's folder @throws IdentityTaken
+ * @returns the replica's folder @throws IdentityTaken, StorageFull
  */
 export async function takeOwnership(area: string, record: OwnerRecord): Promise<string> {
   const folder = path.join(replicasFolder(area, record.runner), record.id);
+  await mkdir(path.dirname(folder), { recursive: true });
   try {
-    await mkdir(folder, { recursive: true });
+    // Not recursive: that says ENOENT of a disk that is full.
+    await mkdir(folder);
+  } catch (error) {
+    throw asStorageFull(error, folder);
+  }
+  try {
     // Renamed into place: one cut short by a crash does not count.
     const draft = path.join(folder, 'owner.json.new');
     await writeFile(draft, JSON.stringify(record));
@@ -47,7 +54,7 @@ export async function takeOwnership(area: string, record: OwnerRecord): Promise<
   } catch (error) {
     // For instance for lack of room, and then again with each replica that is tried.
     await releaseOwnership(area, record).catch(() => undefined);
-    throw error;
+    throw asStorageFull(error, folder);
   }
 }
 
@@ -62,7 +69,6 @@ async function takeIdentity(area: string, folder: string, record: OwnerRecord): 
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
     const holder = (await identityHolder(area, record.machine_id)) ?? 'another replica';
-    if (holder === record.id) return;
     throw new IdentityTaken(`machine id ${record.machine_id} belongs to ${holder}`, { cause: error });
   } finally {
     await rm(draft, { force: true });

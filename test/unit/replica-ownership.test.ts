@@ -1,6 +1,7 @@
 import { mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { execa } from 'execa';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import {
   IdentityTaken,
@@ -63,6 +64,54 @@ describe('ownership', () => {
     const folder = await takeOwnership(area, mine);
     expect(await readdir(folder)).toEqual(['owner.json']);
     await releaseOwnership(area, mine);
+  });
+
+  it.skipIf(process.getuid?.() !== 0)(
+    'leaves nothing on a disk that is full, wherever that is noticed, and says so',
+    async () => {
+      const small = path.join(area, 'small');
+      await mkdir(small);
+      await execa('mount', ['-t', 'tmpfs', '-o', 'nr_inodes=32', 'gymbus-test', small]);
+      try {
+        const ends = new Set<string>();
+        for (const folder of [replicasFolder(small, 'a'), path.join(small, 'identities')]) {
+          await mkdir(folder, { recursive: true });
+        }
+        const fill = async (n: number): Promise<void> => writeFile(path.join(small, `fill-${n}`), '');
+        let filled = 0;
+        while (
+          await fill(filled).then(
+            () => true,
+            () => false,
+          )
+        )
+          filled += 1;
+        for (let room = 0; room < 5; room += 1) {
+          const mine = { ...record('a', 'one'), run_folder: path.join(small, 'run') };
+          const end = await takeOwnership(small, mine).then(
+            () => 'taken',
+            (error: Error) => error.name,
+          );
+          ends.add(end);
+          if (end === 'taken') await releaseOwnership(small, mine);
+          expect(await readdir(replicasFolder(small, 'a')), `with room for ${room}`).toEqual([]);
+          expect(await readdir(path.join(small, 'identities')), `with room for ${room}`).toEqual([]);
+          filled -= 1;
+          await rm(path.join(small, `fill-${filled}`));
+        }
+        expect([...ends]).toEqual(['StorageFull', 'taken']);
+      } finally {
+        await execa('umount', [small]);
+      }
+    },
+  );
+
+  it('refuses to take twice what is taken, and leaves it as it is', async () => {
+    const mine = record('a', 'one');
+    await takeOwnership(area, mine);
+    await expect(takeOwnership(area, mine)).rejects.toMatchObject({ code: 'EEXIST' });
+    expect((await ownedBy(area, 'a')).records).toEqual([mine]);
+    expect(await identityHolder(area, mine.machine_id)).toBe('one');
   });
 
   it('reaps a runner’s leftovers, half-written records too, and nobody else’s', async () => {
