@@ -78,8 +78,8 @@ export async function startLocalStack(settings: LocalStackSettings): Promise<Loc
     const natsPort = await choosePort('nats-server', settings.ports?.nats, NATS_PORT);
     const s3Port = await choosePort('versitygw', settings.ports?.s3, S3_PORT);
     const [nats, s3] = await startBoth(
-      startNats(natsServer, folder, natsPort, secrets, signal),
-      startS3(versitygw, folder, s3Port, secrets, signal),
+      startNats({ binary: natsServer, folder, port: natsPort, secrets, signal }),
+      startS3({ binary: versitygw, folder, port: s3Port, secrets, signal }),
     );
     releases.push(nats, s3);
     await writePrivate(
@@ -119,13 +119,16 @@ export async function startLocalStack(settings: LocalStackSettings): Promise<Loc
   }
 }
 
-async function startNats(
-  binary: string,
-  folder: string,
-  port: number,
-  secrets: Secrets,
-  signal: AbortSignal | undefined,
-): Promise<ChildServer> {
+/** What a server is started with. */
+interface Place {
+  binary: string;
+  folder: string;
+  port: number;
+  secrets: Secrets;
+  signal: AbortSignal | undefined;
+}
+
+async function startNats({ binary, folder, port, secrets, signal }: Place): Promise<ChildServer> {
   const config = path.join(folder, 'nats', 'server.conf');
   const text = natsServerConfig({
     host: '127.0.0.1',
@@ -146,13 +149,7 @@ async function startNats(
   });
 }
 
-function startS3(
-  binary: string,
-  folder: string,
-  port: number,
-  secrets: Secrets,
-  signal: AbortSignal | undefined,
-): Promise<ChildServer> {
+function startS3({ binary, folder, port, secrets, signal }: Place): Promise<ChildServer> {
   return ChildServer.start({
     name: 'versitygw',
     binary,

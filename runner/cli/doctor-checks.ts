@@ -3,6 +3,7 @@ import os from 'node:os';
 import { describeImage, listImages } from '../../images/store.ts';
 import { findTool, missingPackages } from '../../infra/packages.ts';
 import { findBuilt } from '../../infra/tools.ts';
+import { BusRefused } from '../bus/connection.ts';
 import { openBus } from '../bus/index.ts';
 import type { Config } from '../host/config.ts';
 import { createLog } from '../host/log.ts';
@@ -212,12 +213,12 @@ async function examineBus(config: Config): Promise<Finding> {
     await using bus = await openBus({ ...config.nats, name: 'gymbus doctor', log, patienceMs: 0 });
     return { what: 'nats', verdict: 'fine', found: `nats-server ${bus.nc.info?.version} at ${servers}` };
   } catch (error) {
-    return {
-      what: 'nats',
-      verdict: 'note',
-      found: messageOf(error),
-      remedy: 'a runner waits for it; gymbus up starts a local one',
-    };
+    // No runner waits for a server that it will never take.
+    if (error instanceof BusRefused && process.env.NATS_URL) {
+      return { what: 'nats', verdict: 'wrong', found: messageOf(error) };
+    }
+    const remedy = 'a runner waits for it; gymbus up starts a local one';
+    return { what: 'nats', verdict: 'note', found: messageOf(error), remedy };
   }
 }
 
@@ -227,11 +228,7 @@ async function examineStorage(config: Config): Promise<Finding> {
     await store.probe({ patienceMs: 0 });
     return { what: 's3', verdict: 'fine', found: `bucket ${store.bucket} at ${store.endpoint}` };
   } catch (error) {
-    return {
-      what: 's3',
-      verdict: 'note',
-      found: messageOf(error),
-      remedy: 'AWS_ENDPOINT_URL says where it is where it is not AWS; gymbus up starts a local one',
-    };
+    const remedy = 'AWS_ENDPOINT_URL says where it is where it is not AWS; gymbus up starts a local one';
+    return { what: 's3', verdict: 'note', found: messageOf(error), remedy };
   }
 }

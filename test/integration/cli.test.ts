@@ -8,6 +8,7 @@ import { gymbusCommand } from '../../runner/cli/program.ts';
 import { VERSION } from '../../runner/cli/version.ts';
 import { runGymbus } from '../support/command.ts';
 import { freePort, startNats } from '../support/nats.ts';
+import { startImpostor } from '../support/nats-impostor.ts';
 import { gymbusCommand as gymbusProgram } from '../support/runner-process.ts';
 
 const NOBODY = 65_534;
@@ -244,4 +245,13 @@ it('examines the host without a server, says what each finding means, and leaves
   for (const { verdict, remedy } of findings) if (verdict !== 'fine') expect(remedy).toMatch(/\w/);
   expect(exitCode, stderr).toBe(0);
   expect(await readFile('/proc/mounts', 'utf8')).not.toContain(folder);
+}, 120_000);
+
+it('exits with 1 where no runner could work, and says what is in its way', async () => {
+  await using server = await startImpostor('2.9.10');
+  const { exitCode, stdout, stderr } = await runGymbus(['doctor'], { ...env, NATS_URL: server.url });
+  expect(exitCode).toBe(1);
+  expect(stdout).toMatch(/^FAIL {2}nats +.*2\.9\.10.*2\.12/m);
+  expect(stdout).toMatch(/^ok {4}node /m);
+  expect(stderr).toBe('gymbus: a runner cannot work here yet: nats');
 }, 120_000);
