@@ -67,12 +67,15 @@ interface JsonSchema {
   required?: string[];
   items?: JsonSchema;
   anyOf?: JsonSchema[];
+  not?: JsonSchema;
 }
 
 /** The names of an object's fields, those that may be left out in brackets; lists of objects show theirs. */
 function fieldsOf(schema: z.ZodType): string {
   const shown = (json: JsonSchema): string =>
     Object.entries(json.properties ?? {})
+      // Of a field that nothing may be given to, only who gives it is told.
+      .filter(([, inner]) => inner.not === undefined)
       .map(([name, inner]) => {
         const items = inner.items?.properties ? `: [{${shown(inner.items)}}]` : '';
         return json.required?.includes(name) ? name + items : `[${name}${items}]`;
