@@ -24,7 +24,7 @@ import {
   TransitionError,
   transition,
 } from './state.ts';
-import type { Template } from './template.ts';
+import { checkTemplate, type Template } from './template.ts';
 
 const LAST_PICTURE_DEADLINE_MS = 1_000;
 
@@ -141,16 +141,18 @@ export class VirtualReplica implements Replica {
 
   /**
    * From hot, or from frozen through the gate, to leased: it runs, its clock is right.
-   * @throws GateFailed, ReplicaLost, or the signal's reason; the replica is then failed
+   * @throws GateFailed, TemplateDamaged, ReplicaLost, or the signal's reason; the replica is then failed
    */
   lease(signal: AbortSignal): Promise<void> {
     return this.#do(['hot', 'frozen'], async () => {
       const either = AbortSignal.any([signal, this.lost]);
+      // It may have waited for hours, and reads what it never wrote from a file that others can write.
+      const sound = checkTemplate(this.template);
       if (this.phase === 'frozen') {
-        await this.#passGate(either);
+        await Promise.all([sound, this.#passGate(either)]);
         this.#apply({ type: 'passed' });
       } else {
-        await Promise.all([this.machine.run(), setClock(this.machine, either)]);
+        await Promise.all([sound, this.machine.run(), setClock(this.machine, either)]);
       }
       this.lost.throwIfAborted();
       this.#apply({ type: 'lease' });

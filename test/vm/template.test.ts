@@ -11,6 +11,8 @@ import {
   templatesFolder,
 } from '../../runner/replica/template.ts';
 import { imageHardware, templateKey } from '../../runner/replica/template-key.ts';
+import { stampOf } from '../../runner/replica/template-record.ts';
+import { reflink } from '../../runner/storage/clone.ts';
 import { type Fixture, never, openFixture } from './fixture.ts';
 
 let vm: Fixture;
@@ -56,6 +58,25 @@ describe('a template', () => {
     await expect(checkTemplate(copy)).rejects.toThrow('cannot be read');
     await checkTemplate(vm.template);
     expect([mtime, atime]).toHaveLength(2);
+  });
+});
+
+describe('a replica that waits', () => {
+  it('is not handed out when the memory of its template was touched meanwhile', async () => {
+    const memoryPath = path.join(vm.area.path, 'memory-to-touch');
+    await reflink(vm.template.memoryPath, memoryPath);
+    try {
+      const record = { ...vm.template.record, memory: await stampOf(memoryPath) };
+      const replica = new VirtualReplica(vm.engine, { ...vm.template, memoryPath, record });
+      await replica.prepare();
+      await replica.thaw();
+      await utimes(memoryPath, 1, 1);
+      await expect(replica.lease(never)).rejects.toBeInstanceOf(TemplateDamaged);
+      expect(replica.phase).toBe('failed');
+      await replica.discard();
+    } finally {
+      await rm(memoryPath);
+    }
   });
 });
 
