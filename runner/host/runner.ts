@@ -126,6 +126,8 @@ async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner
     const reason = holdReason({
       ...{ diskFreeBytes, diskFloorBytes: config.diskFloorBytes },
       ...{ spoolBytes: spool.bytes(), spoolLimitBytes: config.spoolLimitBytes },
+      // More than may act at once: those beyond have been played.
+      waitingJobs: deliveries.running - pool.capacity.acting,
       storageRefusal: health.ok || !health.refused ? null : health.error,
       poolTrouble: pool.trouble,
     });

@@ -96,7 +96,8 @@ export async function playAttempt(params: AttemptParams): Promise<PlayedAttempt>
   } catch (error) {
     played.failure = classify(inputs.awaited(error));
     log.error({ err: error, class: played.failure.class }, 'attempt failed');
-    await keepDiagnostics(recording, replica, log);
+    // Stopped or cancelled: nothing is wrong with the machine, and the job is to go back at once.
+    if (!params.signal.aborted) await keepDiagnostics(recording, replica, log);
   }
   discard(replica, params.log);
   return played;

@@ -6,10 +6,11 @@ import { beginAttempt } from '../../runner/bus/attempts.ts';
 import { holdLease } from '../../runner/bus/lease.ts';
 import { commitOutcome } from '../../runner/bus/outcomes.ts';
 import type { JobMessage } from '../../runner/bus/pull.ts';
+import { Deliveries } from '../../runner/host/deliveries.ts';
 import { Drained } from '../../runner/job/classify.ts';
 import { afterCommit } from '../../runner/job/settlement.ts';
 import { eventually, pullOne } from '../support/bus-jobs.ts';
-import { noReservation, PictureDesk, TestRunner } from '../support/delivery.ts';
+import { noReservation, PictureDesk, reservationOf, TestRunner } from '../support/delivery.ts';
 import { NatsServer, openTestBus } from '../support/nats.ts';
 import { openPlace } from '../support/recording.ts';
 import { startS3Proxy } from '../support/s3-proxy.ts';
@@ -59,6 +60,24 @@ describe('a delivery', () => {
     // Another host has a disk.
     await sleep(1_500);
     expect(await runner.deliver('no-disk')).toMatchObject({ end: 'committed', result: { status: 'completed' } });
+  });
+
+  it('beside many others is no leak of listeners', async () => {
+    const warnings: Error[] = [];
+    const onWarning = (warning: Error): void => void warnings.push(warning);
+    process.on('warning', onWarning);
+    const deliveries = new Deliveries(runner.player);
+    await Promise.all(
+      Array.from({ length: 12 }, async (_, n) => {
+        await runner.publish(`many-${n}`, {});
+        const message = await pullOne(servers.bus, 30_000, `many-${n}`);
+        await deliveries.play({ message, ackWaitMs: 30_000 }, reservationOf(new PictureDesk()));
+        expect(await runner.outcome(`many-${n}`)).toMatchObject({ result: { status: 'completed' } });
+      }),
+    );
+    await sleep(0);
+    process.off('warning', onWarning);
+    expect(warnings).toEqual([]);
   });
 
   it('whose replica cannot be thrown away says so, and ends as it would have', async () => {

@@ -120,6 +120,6 @@ export const noReservation: Reservation = {
   release: () => undefined,
 };
 
-function reservationOf(replica: Replica): Reservation {
+export function reservationOf(replica: Replica): Reservation {
   return { image: replica.image, claim: async () => replica, release: () => undefined };
 }

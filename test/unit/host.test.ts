@@ -8,6 +8,7 @@ const fine = {
   diskFloorBytes: 2 * gib,
   spoolBytes: 0,
   spoolLimitBytes: gib,
+  waitingJobs: 0,
   storageRefusal: null,
   poolTrouble: null,
 };
@@ -18,6 +19,7 @@ describe('why a host takes no jobs', () => {
   it.each([
     [{ diskFreeBytes: gib }, /^disk: 1\.0 GiB free, floor is 2\.0 GiB/],
     [{ spoolBytes: 2 * gib }, /^spool: 2\.0 GiB wait/],
+    [{ waitingJobs: 1_001 }, /^spool: 1001 jobs wait for S3, limit is 1000$/],
     [{ storageRefusal: 'PUT refused (403)' }, /^S3: PUT refused \(403\)$/],
     [{ poolTrouble: 'template: no' }, /^template: no$/],
     // What to mend first comes first.
