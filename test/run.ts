@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { execa } from 'execa';
+import { asCliError } from '../runner/cli/explain.ts';
 import { installForTests } from '../runner/cli/install.ts';
 import { Interrupt } from '../runner/cli/interrupt.ts';
 import { readConfig } from '../runner/host/config.ts';
@@ -19,6 +20,17 @@ const STATIC_CHECKS: readonly { what: string; command: string; args: string[] }[
  * @param args for vitest @returns exit code
  */
 export async function runChecks(args: readonly string[]): Promise<number> {
+  try {
+    return await runAll(args);
+  } catch (error) {
+    const explained = asCliError(error);
+    if (explained === null) throw error;
+    console.error(`gymbus: ${explained.message}`);
+    return explained.exitCode;
+  }
+}
+
+async function runAll(args: readonly string[]): Promise<number> {
   using interrupt = new Interrupt();
   const { signal } = interrupt;
   const run = async (

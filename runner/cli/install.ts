@@ -6,6 +6,7 @@ import { chooseAccelerator } from '../qemu/accelerator.ts';
 import { findQemu } from '../qemu/binary.ts';
 import { buildImages } from './images.ts';
 import { progressView } from './progress.ts';
+import { refuseToBuild } from './rights.ts';
 
 /** What the engine runs. */
 const ENGINE: readonly PackageRequirement[] = [
@@ -52,11 +53,14 @@ export async function ensureTools(
   return paths;
 }
 
+const TEST_IMAGE = 'debian-desktop';
+
 /** Everything the tests need. @returns whether guests run under KVM here */
 export async function installForTests(cacheDir: string, signal: AbortSignal): Promise<{ kvm: boolean }> {
+  await refuseToBuild([TEST_IMAGE], cacheDir);
   await ensureHostPackages(signal, TEST_PACKAGES);
   await ensureTools(['nats-server', 'nats', 'versitygw'], cacheDir, signal);
-  const [image] = await buildImages(['debian-desktop'], cacheDir, signal);
+  const [image] = await buildImages([TEST_IMAGE], cacheDir, signal);
   const { accelerator, reason } = await chooseAccelerator({
     ...{ wanted: 'auto', qemu: await findQemu(), kernelPath: image?.kernelPath ?? null, cacheDir, signal },
   });

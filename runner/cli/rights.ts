@@ -4,17 +4,28 @@ import type { Config } from '../host/config.ts';
 import { canReflink } from '../storage/clone.ts';
 import { CliError } from './error.ts';
 
+const isRoot = (): boolean => process.getuid?.() === 0;
+
 /**
  * A local gym makes files of other users and mounts a file system. Who may not is told at once, not after minutes of building.
  * @throws CliError
  */
 export async function refuseWithoutRights(config: Config): Promise<void> {
-  if (process.getuid?.() === 0) return;
-  const images = await Promise.all(config.images.map((reference) => findImage(reference, config.cacheDir)));
+  if (isRoot()) return;
+  await refuseToBuild(config.images, config.cacheDir);
   await mkdir(config.dataDir, { recursive: true });
-  const reason = images.includes(null)
-    ? `to build the guest image, which is not in ${config.cacheDir} yet`
-    : !(await canReflink(config.dataDir)) &&
-      `to mount a file system for clones, for ${config.dataDir} cannot share blocks`;
-  if (reason) throw new CliError(`root is needed ${reason}; run it as root: sudo env "PATH=$PATH" npx gymbus up`);
+  if (await canReflink(config.dataDir)) return;
+  throw new CliError(rootNeeded(`to mount a file system for clones, for ${config.dataDir} cannot share blocks`));
+}
+
+/** @throws CliError when one of these images would have to be built by somebody who may not */
+export async function refuseToBuild(references: readonly string[], cacheDir: string): Promise<void> {
+  if (isRoot()) return;
+  const images = await Promise.all(references.map((reference) => findImage(reference, cacheDir)));
+  if (images.includes(null))
+    throw new CliError(rootNeeded(`to build the guest image, which is not in ${cacheDir} yet`));
+}
+
+function rootNeeded(why: string): string {
+  return `root is needed ${why}; run this as root (sudo -s, with node and go on its PATH)`;
 }

@@ -12,6 +12,7 @@ import { startImpostor } from '../support/nats-impostor.ts';
 import { gymbusCommand as gymbusProgram } from '../support/runner-process.ts';
 
 const NOBODY = 65_534;
+const testProgram = path.resolve(import.meta.dirname, '../../infra/bin/test.mjs');
 
 let folder: string;
 let env: Record<string, string>;
@@ -185,14 +186,14 @@ describe('who is not root', () => {
       process.getuid?.() === 0 ? ['setpriv', `--reuid=${NOBODY}`, '--clear-groups', '--no-new-privs'] : ['env'];
     const [program = '', ...rest] = [...drop, process.execPath, ...args];
     const own = { HOME: home, GYMBUS_DATA: path.join(home, 'data'), GYMBUS_CACHE: path.join(home, 'cache') };
-    return execa(program, rest, { env: { ...env, NATS_URL: '', ...own }, reject: false, stdin: 'ignore' });
+    return execa(program, rest, { env: { ...env, NATS_URL: '', ...own }, reject: false, stdin: 'ignore', all: true });
   };
 
   it.each([[['demo']], [['up']]])('is told at once that root is needed: %j', async (args) => {
     const { exitCode, stdout, stderr } = await asNobody(gymbusProgram, ...args);
     expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '' });
     expect(stderr).toBe(
-      `gymbus: root is needed to build the guest image, which is not in ${home}/cache yet; run it as root: sudo env "PATH=$PATH" npx gymbus up`,
+      `gymbus: root is needed to build the guest image, which is not in ${home}/cache yet; run this as root (sudo -s, with node and go on its PATH)`,
     );
   });
 
@@ -200,6 +201,12 @@ describe('who is not root', () => {
     const { exitCode, stderr } = await asNobody(gymbusProgram, 'image', 'build');
     expect(exitCode, stderr).toBe(1);
     expect(stderr).toMatch(/^gymbus: building the image debian-desktop needs root .*$/);
+  });
+
+  it('is told so by npm test, without a stack', async () => {
+    const { exitCode, all } = await asNobody(testProgram, 'test/unit/config.test.ts');
+    expect(exitCode, all).toBe(1);
+    expect(all.split('\n').at(-1)).toMatch(/^gymbus: root is needed to build the guest image, .*$/);
   });
 
   it('is told who has to make a checkout ready that belongs to another', async () => {
