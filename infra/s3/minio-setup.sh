@@ -16,7 +16,7 @@ for role in runner publisher reader; do
   variable="GYMBUS_$(printf %s "$role" | tr '[:lower:]' '[:upper:]')_SECRET"
   eval "secret=\${$variable:?set $variable: the secret key of the account gymbus-$role}"
   policy=$(mktemp)
-  sed "s/:::gymbus/:::$bucket/" "$here/policies/$role.json" >"$policy"
+  sed "s/:::gymbus/:::$bucket/g" "$here/policies/$role.json" >"$policy"
   mc admin policy create "$alias" "gymbus-$role" "$policy"
   rm -f "$policy"
   mc admin user add "$alias" "gymbus-$role" "$secret"

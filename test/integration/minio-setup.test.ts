@@ -1,0 +1,48 @@
+import { chmod, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { execa } from 'execa';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+
+const script = path.resolve(import.meta.dirname, '../../infra/s3/minio-setup.sh');
+const secrets = { GYMBUS_RUNNER_SECRET: 'r', GYMBUS_PUBLISHER_SECRET: 'p', GYMBUS_READER_SECRET: 'q' };
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(path.join(os.tmpdir(), 'gymbus-minio-'));
+  // MinIO's command line, as far as the script calls it: it says how, and keeps the policies.
+  const mc = `#!/bin/sh\necho "mc $*"\n[ "$1 $2 $3" = "admin policy create" ] && cp "$6" "${folder}/$5.json"\nexit 0\n`;
+  await writeFile(path.join(folder, 'mc'), mc);
+  await chmod(path.join(folder, 'mc'), 0o755);
+});
+afterAll(() => rm(folder, { recursive: true }));
+
+const run = (env: Record<string, string>) =>
+  execa('sh', [script, 'lab'], { env: { PATH: `${folder}:${process.env.PATH}`, ...env }, reject: false });
+
+describe.each(['gymbus', 'lab-episodes'])('for the bucket %s', (bucket) => {
+  it('makes it, and an account for each role', async () => {
+    const { stdout, stderr, exitCode } = await run({ ...secrets, GYMBUS_BUCKET: bucket });
+    expect(exitCode, stderr).toBe(0);
+    expect(stdout).toContain(`mc mb --ignore-existing lab/${bucket}\n`);
+    for (const [role, secret] of [
+      ['runner', 'r'],
+      ['publisher', 'p'],
+      ['reader', 'q'],
+    ])
+      expect(stdout).toContain(`mc admin user add lab gymbus-${role} ${secret}\n`);
+  });
+
+  it.each(['runner', 'publisher', 'reader'])('gives the %s rights in it and nowhere else', async (role) => {
+    const policy = JSON.parse(await readFile(path.join(folder, `gymbus-${role}.json`), 'utf8'));
+    const resources = (policy.Statement as { Resource: string[] }[]).flatMap(({ Resource }) => Resource);
+    expect(resources.length).toBeGreaterThan(1);
+    for (const resource of resources) expect(resource).toMatch(new RegExp(`^arn:aws:s3:::${bucket}(/|$)`));
+  });
+});
+
+it('asks for a secret that is not given, by its name', async () => {
+  const { GYMBUS_READER_SECRET: _, ...some } = secrets;
+  const { exitCode, stderr } = await run(some);
+  expect(exitCode).not.toBe(0);
+  expect(stderr).toContain('set GYMBUS_READER_SECRET: the secret key of the account gymbus-reader');
+});
