@@ -1,7 +1,5 @@
-import { constants } from 'node:fs';
-import { access } from 'node:fs/promises';
-import path from 'node:path';
 import { execa } from 'execa';
+import { findTool } from '../runner/system/find-tool.ts';
 
 /** A Debian package and the tools by which its presence is told. */
 export interface PackageRequirement {
@@ -24,8 +22,6 @@ export class PackagesMissing extends Error {
 
 /** A full set over a slow line. */
 const INSTALL_MS = 20 * 60_000;
-/** Not on an ordinary user's PATH. */
-const ADMIN_FOLDERS = ['/usr/local/sbin', '/usr/sbin', '/sbin'];
 
 /**
  * Installs what is missing with apt, as root or through sudo where it asks for no password.
@@ -78,20 +74,6 @@ export async function missingPackages(requirements: readonly PackageRequirement[
     }),
   );
   return [...new Set(checked.filter((name) => name !== null))];
-}
-
-/** The tool's path, or null. */
-export async function findTool(name: string): Promise<string | null> {
-  const folders = [...(process.env.PATH ?? '').split(path.delimiter), ...ADMIN_FOLDERS];
-  for (const folder of folders.filter(Boolean)) {
-    const file = path.join(folder, name);
-    const executable = await access(file, constants.X_OK).then(
-      () => true,
-      () => false,
-    );
-    if (executable) return file;
-  }
-  return null;
 }
 
 /** What goes before a command so that it runs as root; null when we may not. */

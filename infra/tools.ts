@@ -2,8 +2,8 @@ import { access, constants, mkdir, mkdtemp, readdir, rename, rm } from 'node:fs/
 import path from 'node:path';
 import { performance } from 'node:perf_hooks';
 import { execa } from 'execa';
+import { findTool } from '../runner/system/find-tool.ts';
 import { lockFile } from '../runner/system/lock.ts';
-import { findTool } from './packages.ts';
 
 interface ToolDefinition {
   version: string;

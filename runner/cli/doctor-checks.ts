@@ -1,7 +1,7 @@
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import { describeImage, listImages } from '../../images/store.ts';
-import { findTool, missingPackages } from '../../infra/packages.ts';
+import { missingPackages } from '../../infra/packages.ts';
 import { findBuilt } from '../../infra/tools.ts';
 import { BusRefused } from '../bus/connection.ts';
 import { openBus } from '../bus/index.ts';
@@ -13,6 +13,7 @@ import { availableMemory, planCapacity, replicaCost } from '../replica/capacity.
 import { openArea } from '../storage/area.ts';
 import { reflink } from '../storage/clone.ts';
 import { ObjectStore } from '../storage/s3.ts';
+import { findTool } from '../system/find-tool.ts';
 import { clientConfig } from './client.ts';
 import { HOST_PACKAGES } from './install.ts';
 

@@ -3,8 +3,9 @@ import os from 'node:os';
 import path from 'node:path';
 import { execa } from 'execa';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { ensurePackages, findTool, missingPackages } from '../../infra/packages.ts';
+import { ensurePackages, missingPackages } from '../../infra/packages.ts';
 import { atLeast, ensureTool, findBuilt, TOOLS, ToolMissing } from '../../infra/tools.ts';
+import { findTool } from '../../runner/system/find-tool.ts';
 import { lockFile } from '../../runner/system/lock.ts';
 import { cacheDir } from '../support/nats.ts';
 
