@@ -16,7 +16,8 @@ export async function startClone(
   signal: AbortSignal,
 ): Promise<Machine> {
   const diskPath = path.join(folder, 'disk.raw');
-  await Promise.all([checkTemplate(template), reflink(template.diskPath, diskPath)]);
+  await checkTemplate(template);
+  await reflink(template.diskPath, diskPath);
   const state = await open(template.statePath, 'r');
   let machine: Machine;
   try {
