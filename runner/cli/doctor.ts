@@ -15,7 +15,10 @@ export const doctorCommand = new Command('doctor')
     'Check this machine: accelerator (by booting a guest), reflink (by cloning), tools, memory, disk, servers',
   )
   .option('--json', 'the findings as JSON')
-  .addHelpText('after', '\nExits 1 when something keeps a runner from working. Changes nothing but caches.')
+  .addHelpText(
+    'after',
+    '\nExits 1 when something keeps a runner from working. Makes the data directory and the storage area in it; changes nothing else.',
+  )
   .action(async (options: { json?: boolean }) => {
     using interrupt = new Interrupt();
     const config = configOf(process.env);

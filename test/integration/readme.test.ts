@@ -5,6 +5,7 @@ import type { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { checkJob } from '../../functions/check-job.ts';
+import { TOOLS } from '../../infra/tools.ts';
 import { EXIT } from '../../runner/cli/error.ts';
 import { gymbusCommand } from '../../runner/cli/program.ts';
 import { Action, Limits, parseJob, Result, Status, TrajectoryJob } from '../../schemas/index.ts';
@@ -55,6 +56,11 @@ describe('its tables of fields are those of the contract', () => {
     const statuses = [...table.matchAll(/^\| `(\w+)` \|/gm)].map(([, status]) => status);
     expect(new Set(statuses)).toEqual(new Set(Status.options));
   });
+});
+
+it('names the version of the nats command that it was tested with', () => {
+  const { module, version } = TOOLS.nats;
+  expect(page).toContain(`go install ${module}@v${version}`);
 });
 
 it('calls commands, with options, that are there', () => {
