@@ -146,15 +146,16 @@ describe('watch', () => {
 
   it('may be cut off by who reads it', async () => {
     await gymbus('submit', await linesFile('cut.jsonl', [job('cut', 'a'), job('cut', 'b')]));
-    const script = `"${process.execPath}" "${gymbusCommand}" watch cut | head -n 1; echo "exit \${PIPESTATUS[0]}"`;
+    const reader = '{ head -n 1; exec <&-; echo gone; }';
+    const script = `"${process.execPath}" "${gymbusCommand}" watch cut | ${reader}; echo "exit \${PIPESTATUS[0]}"`;
     const watching = execa('bash', ['-c', script], { env: servers.env, timeout: 60_000 });
     const lines: string[] = [];
     for await (const line of watching.iterable()) {
       lines.push(line);
       // Its second line finds nobody who reads.
-      if (lines.length === 1) await conclude('cut', 'a');
+      if (line === 'gone') await conclude('cut', 'a');
     }
-    expect(lines).toEqual(['cut: 0 done, 0 running, 2 waiting', 'exit 0']);
+    expect(lines).toEqual(['cut: 0 done, 0 running, 2 waiting', 'gone', 'exit 0']);
     expect((await watching).stderr).toBe('');
     await conclude('cut', 'b');
   });
