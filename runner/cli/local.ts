@@ -43,14 +43,21 @@ export async function startLocalGym(interrupt: Interrupt): Promise<LocalGym> {
   const logFile = path.join(logs, 'gymbus.log');
   const log = createLog({ ...base.log, format: 'json' }, logFile);
   const stack = await startStack(base, log, signal);
+  // Without server or runner whoever waits for jobs would wait for ever.
+  const stop = (reason: unknown): void => interrupt.stop(reason instanceof Error ? reason.message : String(reason));
+  stack.failed.addEventListener('abort', () => stop(stack.failed.reason), { once: true });
   try {
     const config = configOf({ ...process.env, ...stackEnvironment(stack) });
     const runner = await startRunner(config, images, log, interrupt);
+    runner.failed.catch(stop);
     return {
       ...{ config, stack, runner, logFile },
       async [Symbol.asyncDispose]() {
-        await runner.stop();
-        await stack.stop();
+        try {
+          await runner.stop();
+        } finally {
+          await stack.stop();
+        }
       },
     };
   } catch (error) {

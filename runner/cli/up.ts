@@ -12,7 +12,6 @@ export const upCommand = new Command('up')
     using interrupt = new Interrupt();
     using _npm = await watchNpm(() => interrupt.stop('the npm that started this is gone'));
     await using gym = await startLocalGym(interrupt);
-    gym.stack.failed.addEventListener('abort', () => interrupt.stop(`${gym.stack.failed.reason}`), { once: true });
     console.log(banner(gym));
     await untilStopped(gym.runner, interrupt, (jobs) => {
       const seconds = Math.round(gym.config.drainMs / 1_000);
