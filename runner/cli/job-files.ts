@@ -11,7 +11,7 @@ import { CliError, EXIT } from './error.ts';
 const MOST_SHOWN = 20;
 
 /**
- * Reads jobs, one JSON object a line, and checks each before any is published.
+ * Reads jobs, one JSON object a line or a single one over many, and checks each before any is published.
  * @param file a path, or `-` for standard input
  * @throws CliError that names each wrong line with its field, value and remedy
  */
@@ -20,10 +20,8 @@ export async function readJobLines(file: string): Promise<JobToPublish[]> {
   const jobs: JobToPublish[] = [];
   const problems: string[] = [];
   const places = new Map<string, string>();
-  for (const [index, line] of content.split('\n').entries()) {
-    if (line.trim() === '') continue;
-    const place = `${file}:${index + 1}`;
-    const checked = checkedJob(Buffer.from(line));
+  for (const { place, text } of jobTexts(file, content)) {
+    const checked = checkedJob(Buffer.from(text));
     if (Array.isArray(checked)) problems.push(...checked.map((problem) => `${place}: ${problem}`));
     else problems.push(...addOnce(jobs, checked, place, places));
   }
@@ -31,6 +29,23 @@ export async function readJobLines(file: string): Promise<JobToPublish[]> {
   if (jobs.length === 0)
     throw new CliError(`${file === '-' ? 'standard input' : file} holds no job: one JSON object a line`, EXIT.usage);
   return jobs;
+}
+
+/** Each job as it is written, and where. @throws CliError when it is a list, which has to be taken apart */
+function jobTexts(file: string, content: string): { place: string; text: string }[] {
+  const lines = content
+    .split('\n')
+    .map((text, index) => ({ place: `${file}:${index + 1}`, text }))
+    .filter(({ text }) => text.trim() !== '');
+  if (lines.length < 2) return lines;
+  let whole: unknown;
+  try {
+    whole = JSON.parse(content);
+  } catch {
+    return lines;
+  }
+  if (!Array.isArray(whole)) return [{ place: file, text: content.trim() }];
+  throw new CliError(`${file} is a list over several lines; give each job a line: jq -c '.[]' ${file}`, EXIT.usage);
 }
 
 /**

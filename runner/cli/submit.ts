@@ -23,7 +23,7 @@ interface SubmitOptions {
 
 export const submitCommand = new Command('submit')
   .description('Publish jobs: lines of JSON, or OSWorld task files')
-  .argument('[file]', 'one job a line; - for standard input')
+  .argument('[file]', 'one job a line, or one over many; - for standard input')
   .option('--osworld <task...>', 'OSWorld task files, each as it is')
   .option('--batch <id>', 'batch of the OSWorld tasks', parseBatch)
   .option('--policy <name>', 'policy that plays the OSWorld tasks')

@@ -42,6 +42,17 @@ describe('job lines', () => {
     expect(Buffer.from(read?.data ?? []).toString()).toBe(line);
   });
 
+  it('may be one over many lines, as people write it', async () => {
+    const text = JSON.stringify(job(), null, 2);
+    const [read, ...more] = await readJobLines(await linesFile('', text, ''));
+    expect(more).toEqual([]);
+    expect(Buffer.from(read?.data ?? []).toString()).toBe(text);
+    const wrong = await linesFile(JSON.stringify(job({ colour: 'red' }), null, 2));
+    expect(await refusal(readJobLines(wrong))).toContain(`  ${wrong}: unknown field "colour"`);
+    const list = await linesFile(JSON.stringify([job()], null, 2));
+    expect(await refusal(readJobLines(list))).toContain(`give each job a line: jq -c '.[]' ${list}`);
+  });
+
   it('are refused together, each wrong one by file, line, field and value', async () => {
     const file = await linesFile(
       job(),
