@@ -1,12 +1,16 @@
-import { readFile, unlink } from 'node:fs/promises';
+import { open, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { type Picture, parsePpm } from './picture.ts';
 import { encodePng } from './png.ts';
 import type { QmpClient } from './qmp.ts';
+import { scratch } from './scratch.ts';
 import { Turns } from './turns.ts';
 
 /** A picture takes some milliseconds; a host with no processor to spare, some hundreds. */
 const PICTURE_DEADLINE_MS = 10_000;
+
+/** A picture whose memory is used again once it is disposed of; kept for as long as it is wanted when it is not. */
+export type ScreenPicture = Picture & Disposable;
 
 /** The picture a machine shows, pointer included. Works whether it runs or is paused. */
 export class Screen {
@@ -22,23 +26,42 @@ export class Screen {
 
   /** @throws when QEMU does not answer or what it wrote is no whole picture */
   async png(signal?: AbortSignal): Promise<Buffer> {
-    return encodePng(await this.picture(signal));
+    using picture = await this.picture(signal);
+    return await encodePng(picture);
   }
 
   /** One at a time: the next one would write over the file while this one reads it. */
-  picture(signal?: AbortSignal): Promise<Picture> {
+  picture(signal?: AbortSignal): Promise<ScreenPicture> {
     return this.#turns.take(() => this.#dump(signal));
   }
 
-  async #dump(signal?: AbortSignal): Promise<Picture> {
+  async #dump(signal?: AbortSignal): Promise<ScreenPicture> {
     await this.#qmp.execute(
       'screendump',
       { filename: this.#file, format: 'ppm' },
       { deadlineMs: PICTURE_DEADLINE_MS, ...(signal ? { signal } : {}) },
     );
-    const file = await readFile(this.#file);
+    const file = await readWhole(this.#file);
     // 2.7 MB of memory each, for as long as it is there.
     await unlink(this.#file);
-    return parsePpm(file);
+    return disposable(parsePpm(file), file);
   }
+}
+
+async function readWhole(path: string): Promise<Buffer> {
+  await using file = await open(path);
+  const { size } = await file.stat();
+  const content = scratch.take(size);
+  const { bytesRead } = await file.read(content, 0, size, 0);
+  return content.subarray(0, bytesRead);
+}
+
+function disposable(picture: Picture, memory: Buffer): ScreenPicture {
+  let held = true;
+  const dispose = (): void => {
+    // Given back twice, it would be taken by two.
+    if (held) scratch.give(memory);
+    held = false;
+  };
+  return { ...picture, [Symbol.dispose]: dispose };
 }

@@ -161,8 +161,7 @@ export class VirtualReplica implements Replica {
 
   async screenshot(signal: AbortSignal): Promise<Buffer> {
     this.lost.throwIfAborted();
-    const resting = this.#resting.take();
-    const picture = resting ?? (await this.machine.screen.picture(AbortSignal.any([signal, this.lost])));
+    using picture = this.#resting.take() ?? (await this.machine.screen.picture(AbortSignal.any([signal, this.lost])));
     this.#lastPicture = await encodePng(picture);
     return this.#lastPicture;
   }

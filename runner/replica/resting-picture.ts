@@ -1,4 +1,4 @@
-import type { Picture } from '../qemu/picture.ts';
+import type { ScreenPicture } from '../qemu/screen.ts';
 
 /** A picture this young, of a desktop at rest to which nothing was done since, is as good as a new one. */
 const FRESH_MS = 50;
@@ -8,22 +8,28 @@ const FRESH_MS = 50;
  * QEMU, in which its guest stands still.
  */
 export class RestingPicture {
-  #kept: { picture: Picture; atMs: number } | null = null;
+  #kept: { picture: ScreenPicture; atMs: number } | null = null;
 
   /** @param atMs on the clock of `performance.now()`, as all times here */
-  keep(picture: Picture, atMs = performance.now()): void {
+  keep(picture: ScreenPicture, atMs = performance.now()): void {
+    this.forget();
     this.#kept = { picture, atMs };
   }
 
   /** To be called before anything is done to the desktop. */
   forget(): void {
+    this.#kept?.picture[Symbol.dispose]();
     this.#kept = null;
   }
 
-  /** Once, and only while it is fresh: it is megabytes. */
-  take(nowMs = performance.now()): Picture | null {
+  /** Once, and only while it is fresh: it is megabytes. Whoever takes it disposes of it. */
+  take(nowMs = performance.now()): ScreenPicture | null {
     const kept = this.#kept;
+    if (kept === null || nowMs - kept.atMs >= FRESH_MS) {
+      this.forget();
+      return null;
+    }
     this.#kept = null;
-    return kept !== null && nowMs - kept.atMs < FRESH_MS ? kept.picture : null;
+    return kept.picture;
   }
 }

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import type { Machine } from '../qemu/machine.ts';
 import { difference, isBlack, type Picture, same } from '../qemu/picture.ts';
+import type { ScreenPicture } from '../qemu/screen.ts';
 import { nearbySpot, parkingSpot } from './parking.ts';
 import type { Template } from './template.ts';
 
@@ -152,15 +153,15 @@ async function proveIdentity(
 /** The picture is the template's, follows the pointer away and comes back. */
 async function provePicture(machine: Machine, template: Template, signal: AbortSignal): Promise<void> {
   const volatile = template.image.manifest.volatile_regions;
-  const before = await machine.screen.picture(signal);
+  using before = await machine.screen.picture(signal);
   plausible(before, template);
   await machine.input.point(nearbySpot(machine.size), signal);
-  const moved = await awaitPicture(machine, (now) => !same(now, before, volatile), PICTURE_DEADLINE_MS, signal);
+  using moved = await awaitPicture(machine, (now) => !same(now, before, volatile), PICTURE_DEADLINE_MS, signal);
   if (same(moved, before, volatile)) {
     throw new GateFailed('frozen', `the picture does not follow the pointer within ${PICTURE_DEADLINE_MS} ms`);
   }
   await machine.input.point(parkingSpot(machine.size), signal);
-  const back = await awaitPicture(machine, (now) => same(now, template.golden, volatile), RETURN_DEADLINE_MS, signal);
+  using back = await awaitPicture(machine, (now) => same(now, template.golden, volatile), RETURN_DEADLINE_MS, signal);
   plausible(back, template);
 }
 
@@ -178,12 +179,13 @@ async function awaitPicture(
   wanted: (picture: Picture) => boolean,
   deadlineMs: number,
   signal: AbortSignal,
-): Promise<Picture> {
+): Promise<ScreenPicture> {
   const end = performance.now() + deadlineMs;
   for (;;) {
     await sleep(POLL_MS, undefined, { signal });
     const picture = await machine.screen.picture(signal);
     if (wanted(picture) || performance.now() > end) return picture;
+    picture[Symbol.dispose]();
   }
 }
 

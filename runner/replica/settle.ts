@@ -1,7 +1,8 @@
 import type { Machine } from '../qemu/machine.ts';
 import { Patience } from '../qemu/patience.ts';
-import { type Picture, type Region, same } from '../qemu/picture.ts';
+import { type Region, same } from '../qemu/picture.ts';
 import { quietFor, watchQuiet } from '../qemu/quiet.ts';
+import type { ScreenPicture } from '../qemu/screen.ts';
 import type { SettleLimits } from './contract.ts';
 
 /** What is looked at to know that a desktop is done with what it was told. */
@@ -21,16 +22,17 @@ export async function settle(
   volatile: readonly Region[],
   { minMs, maxMs }: SettleLimits,
   signal: AbortSignal,
-): Promise<Picture | null> {
+): Promise<ScreenPicture | null> {
   const patience = await Patience.begin(processors, maxMs);
   for (;;) {
     // A picture costs more than a look at the processors: none is taken while the guest works anyway.
     if (!(await quietFor(processors, LOOK_MS, patience, signal))) return null;
-    const before = await screen.picture(signal);
+    using before = await screen.picture(signal);
     const stretch = await watchQuiet(processors, Math.max(minMs, LOOK_MS), patience, signal);
     if (stretch === 'late') return null;
     if (stretch !== 'quiet') continue;
     const after = await screen.picture(signal);
     if (same(before, after, volatile)) return after;
+    after[Symbol.dispose]();
   }
 }

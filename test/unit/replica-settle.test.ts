@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import type { Picture } from '../../runner/qemu/picture.ts';
 import type { Load } from '../../runner/qemu/processors.ts';
 import { judge } from '../../runner/qemu/quiet.ts';
+import type { ScreenPicture } from '../../runner/qemu/screen.ts';
 import { type Settling, settle } from '../../runner/replica/settle.ts';
 
 const never = new AbortController().signal;
@@ -16,6 +16,7 @@ interface Host {
 /** A desktop that works and changes its picture as told by the time since it was made. */
 class Desktop {
   pictures = 0;
+  disposed = 0;
   readonly #start = performance.now();
   readonly #workMs: (atMs: number) => number;
   readonly #shade: (atMs: number) => number;
@@ -38,15 +39,19 @@ class Desktop {
   async settle(limits: { minMs: number; maxMs: number }, clock: { x: number; width: number } | null = null) {
     const regions = clock ? [{ ...clock, y: 0, height: 1 }] : [];
     const picture = await settle(this.settling, regions, limits, never);
+    expect(this.disposed, 'all but the one returned').toBe(this.pictures - (picture === null ? 0 : 1));
     return { done: picture !== null, picture, tookMs: performance.now() - this.#start };
   }
 
-  #picture(): Picture {
+  #picture(): ScreenPicture {
     this.pictures += 1;
     const pixels = Buffer.alloc(width * 3);
     // Only the last pixel ever changes.
     pixels.fill(this.#shade(performance.now() - this.#start), (width - 1) * 3);
-    return { width, height: 1, pixels };
+    const dispose = (): void => {
+      this.disposed += 1;
+    };
+    return { width, height: 1, pixels, [Symbol.dispose]: dispose };
   }
 
   #load(): Load | null {
