@@ -58,10 +58,10 @@ export async function createReplicaPool(order: PoolOrder): Promise<VirtualPool> 
   });
   log.info({ accelerator, reason, qemu: qemu.version }, 'accelerator');
   const engine: Engine = { area, runnerId, qemu, accelerator, runRoot: await openRunRoot(), log };
-  const make = (image: ImageFiles): Promise<Template> =>
-    ensureTemplate(engine, image, (progress) => order.onProgress?.({ ...progress, image: image.name }), signal);
+  const make = (image: ImageFiles, until: AbortSignal): Promise<Template> =>
+    ensureTemplate(engine, image, (progress) => order.onProgress?.({ ...progress, image: image.name }), until);
   const templates: Template[] = [];
-  for (const image of order.images) templates.push(await make(image));
+  for (const image of order.images) templates.push(await make(image, signal));
 
   const room = await hostRoom(area, accelerator);
   const memoryMib = Math.max(...order.images.map((image) => image.manifest.memory_mib));
@@ -73,6 +73,8 @@ export async function createReplicaPool(order: PoolOrder): Promise<VirtualPool> 
     parallel: Math.max(1, Math.floor(room.cpus / 2)),
   };
   const makeShelves = (changed: () => void): Shelf[] =>
-    templates.map((template) => new Shelf(engine, template, shelfSettings, () => make(template.image), changed));
+    templates.map(
+      (template) => new Shelf(engine, template, shelfSettings, (closing) => make(template.image, closing), changed),
+    );
   return new VirtualPool(engine, makeShelves, { capacity, diskFloorBytes: settings.diskFloorBytes });
 }

@@ -30,7 +30,8 @@ export class Shelf {
   readonly #engine: Engine;
   readonly #settings: ShelfSettings;
   readonly #changed: () => void;
-  readonly #rebuild: () => Promise<Template>;
+  readonly #rebuild: (signal: AbortSignal) => Promise<Template>;
+  readonly #closing = new AbortController();
   readonly #members = new Set<VirtualReplica>();
   readonly #reserved = new Set<VirtualReplica>();
   readonly #busy = new Set<VirtualReplica>();
@@ -39,13 +40,17 @@ export class Shelf {
   #retry: NodeJS.Timeout | undefined;
   #held: string | null = null;
   #closed = false;
+  /** Its files were changed: nothing is made of it, and it is made anew. */
+  #damaged = false;
+  /** The template being made anew; never rejects. */
+  #rebuilding: Promise<void> = Promise.resolve();
 
   /** @param rebuild makes the template anew when its files were damaged */
   constructor(
     engine: Engine,
     template: Template,
     settings: ShelfSettings,
-    rebuild: () => Promise<Template>,
+    rebuild: (signal: AbortSignal) => Promise<Template>,
     changed: () => void,
   ) {
     this.#engine = engine;
@@ -109,7 +114,8 @@ export class Shelf {
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#retry);
-    await Promise.all([...this.#members].map((replica) => this.#discard(replica)));
+    this.#closing.abort(new Error('the pool is closed'));
+    await Promise.all([...[...this.#members].map((replica) => this.#discard(replica)), this.#rebuilding]);
   }
 
   #make(): void {
@@ -132,38 +138,53 @@ export class Shelf {
   }
 
   #succeeded(): void {
-    this.#trouble = null;
+    if (!this.#damaged) this.#trouble = null;
   }
 
   #failed(error: Error): void {
-    if (this.#closed) return;
+    // Failures of what was condemned say nothing new.
+    if (this.#closed || this.#damaged) return;
+    this.#damaged = error instanceof TemplateDamaged || error.cause instanceof TemplateDamaged;
+    this.#backOff(error);
+    if (this.#damaged) this.#condemn();
+  }
+
+  #backOff(error: Error): void {
     const failures = (this.#trouble?.failures ?? 0) + 1;
     this.#trouble = { message: error.message, failures };
     const waitMs = Math.min(BACKOFF_MS.last, BACKOFF_MS.first * 2 ** (failures - 1));
     this.#engine.log.warn({ err: error, image: this.image.name, failures, retry_ms: waitMs }, 'replica not made');
-    const damaged = error instanceof TemplateDamaged || error.cause instanceof TemplateDamaged;
     clearTimeout(this.#retry);
-    this.#retry = setTimeout(() => this.#tryAgain(damaged), waitMs);
+    this.#retry = setTimeout(() => this.#tryAgain(), waitMs);
   }
 
-  #tryAgain(damaged: boolean): void {
+  #tryAgain(): void {
     const again = (): void => {
+      this.#damaged = false;
       this.#retry = undefined;
       this.refill();
     };
-    if (!damaged) {
+    if (!this.#damaged) {
       again();
       return;
     }
-    // They read their memory from the file that was changed.
-    for (const replica of this.#members) replica.condemn(`template ${this.#template.key} was damaged`);
-    this.#rebuild().then(
+    this.#rebuilding = this.#rebuild(this.#closing.signal).then(
       (template) => {
         this.#template = template;
         again();
       },
-      (error: Error) => this.#failed(error),
+      (error: Error) => {
+        if (!this.#closed) this.#backOff(error);
+      },
     );
+  }
+
+  /** At once, however long the retry waits: they read their memory from the file that was changed. Not those of one made since. */
+  #condemn(): void {
+    const damaged = this.#template;
+    for (const replica of this.#members) {
+      if (replica.template === damaged) replica.condemn(`template ${damaged.key} was damaged`);
+    }
   }
 
   #onPhase(replica: VirtualReplica): void {
