@@ -96,10 +96,11 @@ function parameterProblems(at: Path, schema: z.ZodType, value: unknown): string[
   const parsed = schema.safeParse(value);
   if (parsed.success) return [];
   // The value is put back where the path says it lies, so that each line tells the whole path.
+  const read = { schema, depth: at.length };
   const whole = at.reduceRight<unknown>((inner, key) => ({ [key]: inner }), value);
   return parsed.error.issues
     .flatMap((issue) => plain(issue, []))
-    .map((issue) => explainIssues(new z.ZodError([{ ...issue, path: [...at, ...issue.path] }]), whole));
+    .map((issue) => explainIssues(new z.ZodError([{ ...issue, path: [...at, ...issue.path] }]), whole, read));
 }
 
 type Issue = z.core.$ZodIssue;

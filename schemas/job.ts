@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { Id } from './id.ts';
+import { knownFields } from './known-fields.ts';
 
 export const JOB_SCHEMA = 'gymbus.job.v1';
 
@@ -105,7 +106,7 @@ export function parseJob(bytes: Uint8Array): ParsedJob {
   const parsed = TrajectoryJob.safeParse(body);
   return parsed.success
     ? { kind: 'job', job: parsed.data }
-    : { kind: 'invalid', reason: explainIssues(parsed.error, body) };
+    : { kind: 'invalid', reason: explainIssues(parsed.error, body, { schema: TrajectoryJob }) };
 }
 
 /** A job that means something has about ten; what reads and writes it calls itself once a level. */
@@ -119,15 +120,21 @@ function isDeeper(value: unknown, levels: number): boolean {
 /** Who has made more mistakes than this has made one many times. */
 const MOST_ISSUES = 20;
 
-/** One line a problem: the field's path, what is wrong, and the value received (cut at 80 characters). */
-export function explainIssues(error: z.ZodError, value: unknown): string {
+/**
+ * One line a problem: the field's path, what is wrong, and the value received (cut at 80 characters).
+ * @param read what the value was read by, and how deep in it that begins: then an unknown field is told which are known
+ */
+export function explainIssues(error: z.ZodError, value: unknown, read?: { schema: z.ZodType; depth?: number }): string {
   const more = error.issues.length - MOST_ISSUES;
   return error.issues
     .slice(0, MOST_ISSUES)
     .map((issue) => {
       const path = issue.path.map(String).join('.') || '(the whole)';
-      if (issue.code === 'unrecognized_keys')
-        return `${path === '(the whole)' ? '' : `${path}: `}unknown field ${issue.keys.map((k) => JSON.stringify(k)).join(', ')}`;
+      if (issue.code === 'unrecognized_keys') {
+        const known = read ? knownFields(read.schema, issue.path.slice(read.depth ?? 0)) : [];
+        const unknown = `unknown field ${issue.keys.map((k) => JSON.stringify(k)).join(', ')}`;
+        return `${path === '(the whole)' ? '' : `${path}: `}${unknown}${known.length > 0 ? `; known are ${known.join(', ')}` : ''}`;
+      }
       return `${path}: ${issue.message} (got ${quote(issue.path.reduce<unknown>((at, key) => (at as Record<PropertyKey, unknown> | undefined)?.[key], value))})`;
     })
     .concat(more > 0 ? [`and ${more} more`] : [])

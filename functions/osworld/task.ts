@@ -58,7 +58,10 @@ export function osworldTaskToJob(task: unknown, options: OsworldJobOptions): Tra
     },
   };
   const checked = TrajectoryJob.safeParse(job);
-  if (!checked.success) throw new OsworldTaskError(`task ${id} makes no job: ${explainIssues(checked.error, job)}`);
+  if (!checked.success)
+    throw new OsworldTaskError(
+      `task ${id} makes no job: ${explainIssues(checked.error, job, { schema: TrajectoryJob })}`,
+    );
   // As a publisher writes it: the parsed one would carry every default.
   return job as TrajectoryJobInput;
 }

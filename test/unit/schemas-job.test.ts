@@ -51,12 +51,18 @@ describe('a job', () => {
   });
 
   it('names an unknown field, wherever it is', () => {
-    expect(reasonOf({ ...sampleJob(), colour: 'red' })).toBe('unknown field "colour"');
-    expect(reasonOf({ ...sampleJob(), policy: { name: 'x', parms: {} } })).toBe('policy: unknown field "parms"');
-    expect(reasonOf({ ...sampleJob(), setup: [{ type: 'sleep', seconds: 1 }] })).toBe(
-      'setup.0: unknown field "seconds"',
+    expect(reasonOf({ ...sampleJob(), colour: 'red' })).toMatch(
+      /^unknown field "colour"; known are schema, batch_id, job_id, .*metadata$/,
     );
-    expect(reasonOf({ ...sampleJob(), limits: { max_step: 3 } })).toBe('limits: unknown field "max_step"');
+    expect(reasonOf({ ...sampleJob(), policy: { name: 'x', parms: {} } })).toBe(
+      'policy: unknown field "parms"; known are name, params',
+    );
+    expect(reasonOf({ ...sampleJob(), setup: [{ type: 'sleep', seconds: 1 }] })).toBe(
+      'setup.0: unknown field "seconds"; known are type, parameters',
+    );
+    expect(reasonOf({ ...sampleJob(), limits: { max_step: 3 } })).toBe(
+      'limits: unknown field "max_step"; known are max_steps, setup_s, step_s, evaluate_s, total_s',
+    );
   });
 
   it('of wrong types: every field is named with the value received', () => {

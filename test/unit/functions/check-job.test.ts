@@ -80,10 +80,19 @@ describe('a job is checked before a guest is touched', () => {
     ['execute', { command: 'a\0b' }, /NUL/],
     ['execute', { command: 'x', on_nonzero: 'score_zero' }, /unknown field "on_nonzero"/],
     ['execute', { command: 'x', timeout: 0 }, /timeout/],
-    ['execute', { command: 'x', until: { stdot: 'y' } }, /until: unknown field "stdot"/],
+    [
+      'execute',
+      { command: 'x', until: { stdot: 'y' } },
+      /until: unknown field "stdot"; known are returncode, stdout, stderr$/,
+    ],
     ['launch', { command: 'x', shell: 'yes' }, /shell/],
     ['sleep', { seconds: '1' }, /seconds: .*received string/],
     ['upload_file', { files: [{ path: 'a', local_path: '/etc/shadow' }] }, /cannot name files of a host/],
+    [
+      'upload_file',
+      { files: [{ path: 'a', key: 'b' }] },
+      /unknown field "key"; known are path, content_base64, s3_key$/,
+    ],
     ['upload_file', { files: [{ path: 'a' }] }, /needs one of content_base64 and s3_key/],
     ['upload_file', { files: [{ path: 'a', s3_key: 'b', content_base64: '' }] }, /needs one of/],
     ['upload_file', { files: [{ path: 'a', content_base64: '%' }] }, /content_base64/],
@@ -129,7 +138,7 @@ describe('a job is checked before a guest is touched', () => {
     // What names nothing is met by everything: a score of 1, whatever the policy did.
     [
       { func: 'check_include_exclude', result: rule(1), expected: rule({ includes: ['a'] }) },
-      /^evaluator\.expected\.rules: unknown field "includes"/,
+      /^evaluator\.expected\.rules: unknown field "includes"; known are include, exclude$/,
     ],
     [
       { func: 'check_include_exclude', result: rule(1), expected: rule({}) },
