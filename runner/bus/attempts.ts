@@ -16,6 +16,8 @@ export interface AttemptRequest {
   sha256: string;
   fence: number;
   runner: string;
+  /** Of the attempt's id, from `attemptSuffix`: by it an attempt whose beginning was not answered is found again. */
+  suffix: string;
   /** Whether no more may be started, by what there was so far. */
   usedUp(history: AttemptHistory): boolean;
 }
@@ -33,8 +35,7 @@ export interface AttemptEnd {
  * @throws the signal's reason when the bus stays away until then
  */
 export function beginAttempt(bus: Bus, request: AttemptRequest, patience?: Patience): Promise<Begun> {
-  const { batch, job, sha256, fence } = request;
-  const suffix = randomSuffix();
+  const { batch, job, sha256, fence, suffix } = request;
   const startedAt = new Date().toISOString();
   return editHistory<Begun>(
     bus,
@@ -46,7 +47,7 @@ export function beginAttempt(bus: Bus, request: AttemptRequest, patience?: Patie
         ? stored
         : { schema: 'gymbus.attempts.v1', job_sha256: sha256, fence, attempts: [] };
       // An earlier write of this very call whose answer was lost.
-      const written = history.attempts.find((attempt) => attempt.attempt.endsWith(`-${suffix}`));
+      const written = findAttempt(history, suffix);
       if (written) return { answer: { kind: 'begun', attempt: written, history } };
       if (request.usedUp(history)) return { answer: { kind: 'used_up', history } };
       const attempt: AttemptRecord = {
@@ -73,7 +74,7 @@ export function endAttempt(
   bus: Bus,
   batch: string,
   job: string,
-  attemptId: string,
+  suffix: string,
   end: AttemptEnd,
   patience?: Patience,
 ): Promise<AttemptHistory | null> {
@@ -83,7 +84,7 @@ export function endAttempt(
     batch,
     job,
     (stored) => {
-      const found = stored?.attempts.find((attempt) => attempt.attempt === attemptId);
+      const found = stored && findAttempt(stored, suffix);
       if (!stored || !found) return { answer: null };
       if (found.ended_at !== null) return { answer: stored };
       const ended: AttemptRecord = {
@@ -99,6 +100,10 @@ export function endAttempt(
     },
     patience,
   );
+}
+
+function findAttempt({ attempts }: AttemptHistory, suffix: string): AttemptRecord | undefined {
+  return attempts.find((attempt) => attempt.attempt.endsWith(`-${suffix}`));
 }
 
 /** The attempts of a job as the bus remembers them. */
@@ -138,6 +143,6 @@ function readHistory(bus: Bus, subject: string, data: Uint8Array): AttemptHistor
 const ALPHABET = 'abcdefghijklmnopqrstuvwxyz0123456789';
 
 /** Ten characters, 51 bits: what keeps two holders of the same ordinal apart. */
-function randomSuffix(): string {
+export function attemptSuffix(): string {
   return Array.from({ length: 10 }, () => ALPHABET[randomInt(ALPHABET.length)]).join('');
 }

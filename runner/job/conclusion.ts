@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Result, TrajectoryJob } from '../../schemas/index.ts';
 import { endAttempt } from '../bus/attempts.ts';
 import type { Lease } from '../bus/lease.ts';
@@ -10,6 +11,8 @@ import { settle } from './settlement.ts';
 
 /** What a failed attempt recorded is worth this much waiting before the job goes to somebody else. */
 const LEAVE_MS = 5_000;
+/** With nothing recorded there is only the bus to wait for, which answers in milliseconds or is away. */
+const UNPLAYED_MS = 500;
 
 export interface AttemptContext {
   delivery: Delivery;
@@ -17,6 +20,8 @@ export interface AttemptContext {
   fence: number;
   replica: Replica;
   attempt: string;
+  /** Of its id, as the bus finds it. */
+  suffix: string;
   played: PlayedAttempt;
   claimMs: number;
   /** Attempts started so far, this one included. */
@@ -38,7 +43,7 @@ export async function conclude(context: AttemptContext): Promise<DeliverySummary
 }
 
 export async function afterFailure(context: AttemptContext, failure: AttemptFailed): Promise<DeliverySummary> {
-  const { delivery, job, attempt } = context;
+  const { delivery, job, attempt, suffix } = context;
   const { player, lease, hold } = delivery;
   const { next } = FAILURE_TABLE[failure.class];
   if (next === 'return') throw failure;
@@ -49,7 +54,7 @@ export async function afterFailure(context: AttemptContext, failure: AttemptFail
   // Without the lease another may be playing the job, and a verdict of ours would forestall its outcome.
   lease.assertHeld();
   const { address } = lease.message;
-  const history = await endAttempt(player.bus, address.batch, address.job, attempt, endOf(failure), {
+  const history = await endAttempt(player.bus, address.batch, address.job, suffix, endOf(failure), {
     signal: hold,
   });
   const spent = history === null ? [] : spentAttempts(history);
@@ -68,23 +73,23 @@ export async function afterFailure(context: AttemptContext, failure: AttemptFail
 }
 
 /**
- * Writes an attempt's end down for the record and for the count, while what it recorded, where it did, goes up; best
- * effort, for the failure itself is what matters.
- * @returns the failure
+ * Writes an attempt's end down, for one that never ends counts as killed; while the bus is away that goes on behind the
+ * back of who waits here. What it recorded goes up meanwhile, where it was played.
+ * @returns the failure, within `LEAVE_MS`
  */
 export async function endedAs(
   { player, lease }: Delivery,
-  attempt: string,
+  suffix: string,
   failure: AttemptFailed,
-  played?: PlayedAttempt,
+  played: PlayedAttempt | null,
 ): Promise<AttemptFailed> {
   const { batch, job } = lease.message.address;
-  const limit = { signal: AbortSignal.timeout(LEAVE_MS) };
+  const writing = endAttempt(player.bus, batch, job, suffix, endOf(failure)).catch((error: unknown) =>
+    player.log.warn({ err: error, batch, job, suffix }, 'end of attempt not written'),
+  );
   await Promise.all([
     played?.recording.leave(LEAVE_MS),
-    endAttempt(player.bus, batch, job, attempt, endOf(failure), limit).catch((error: unknown) =>
-      player.log.warn({ err: error, batch, job, attempt }, 'end of attempt not written'),
-    ),
+    Promise.race([writing, sleep(played === null ? UNPLAYED_MS : LEAVE_MS, undefined, { ref: false })]),
   ]);
   return failure;
 }
@@ -94,7 +99,7 @@ async function commitAttempt(
   result: Result,
   failure: AttemptFailed | null,
 ): Promise<DeliverySummary> {
-  const { delivery, attempt, fence } = context;
+  const { delivery, suffix, fence } = context;
   const { player, lease } = delivery;
   const standing = await settle(delivery, result, fence);
   const { batch, job } = lease.message.address;
@@ -103,12 +108,12 @@ async function commitAttempt(
     player.bus,
     batch,
     job,
-    attempt,
+    suffix,
     failure ? endOf(failure) : { class: result.failure?.class ?? null },
     {
       signal: AbortSignal.timeout(LEAVE_MS),
     },
-  ).catch((error: unknown) => player.log.warn({ err: error, batch, job, attempt }, 'end of attempt not written'));
+  ).catch((error: unknown) => player.log.warn({ err: error, batch, job, suffix }, 'end of attempt not written'));
   return committed(standing);
 }
 

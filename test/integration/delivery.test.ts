@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { beginAttempt } from '../../runner/bus/attempts.ts';
+import { attemptSuffix, beginAttempt } from '../../runner/bus/attempts.ts';
 import { holdLease } from '../../runner/bus/lease.ts';
 import { commitOutcome } from '../../runner/bus/outcomes.ts';
 import type { JobMessage } from '../../runner/bus/pull.ts';
@@ -95,6 +95,7 @@ describe('a delivery', () => {
         sha256: sha256(data),
         fence: 0,
         runner: 'b',
+        suffix: attemptSuffix(),
         usedUp: () => false,
       });
     expect(await runner.deliver('used-up', { desk, pulled: begin })).toMatchObject({
@@ -132,6 +133,30 @@ describe('a runner told to stop at once', () => {
     expect(await withinMs(5_000, delivering)).toMatchObject({ end: 'returned', failure: { class: 'host' } });
     // At once, not after ack_wait.
     expect(await runner.deliver(batch)).toMatchObject({ end: 'committed', result: { status: 'completed' } });
+  });
+});
+
+describe('a runner that lost the bus for longer than its lease', () => {
+  it('costs the job no attempt, whoever has it by then', async () => {
+    await using proxy = await startTcpProxy(servers.nats.port);
+    await using bus = await openTestBus(new NatsServer(proxy.port, '', ''));
+    await using away = new TestRunner({ ...servers, bus });
+    const policy = { name: 'scripted', params: { actions: [{ type: 'wait', seconds: 2 }, { type: 'done' }] } };
+    await runner.publish('outage', { policy, retry: { max_attempts: 1 } });
+    const losing = away.deliver('outage', { ackWaitMs: 1_000 });
+    await eventually(async () => (await runner.attempts('outage')).length === 1);
+    proxy.up = 'hold';
+    proxy.down = 'hold';
+    await sleep(1_100);
+    const playing = runner.deliver('outage', { ackWaitMs: 1_000 });
+    // Longer than the runner waits before it goes on to other things.
+    expect(await losing).toMatchObject({ end: 'lost' });
+    await sleep(1_000);
+    proxy.up = 'pass';
+    proxy.down = 'pass';
+    proxy.flush();
+    expect(await playing).toMatchObject({ end: 'committed', result: { status: 'completed', attempts: 2 } });
+    expect((await runner.attempts('outage')).map((attempt) => attempt.class)).toEqual(['host', null]);
   });
 });
 

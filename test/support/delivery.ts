@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { headers as newHeaders } from '@nats-io/transport-node';
 import { builtinFunctions } from '../../functions/registry.ts';
 import { readAttempts } from '../../runner/bus/attempts.ts';
@@ -7,8 +8,8 @@ import type { JobMessage } from '../../runner/bus/pull.ts';
 import { deliver } from '../../runner/job/delivery.ts';
 import type { DeliverySummary } from '../../runner/job/delivery-context.ts';
 import type { Player } from '../../runner/job/player.ts';
-import type { Replica, Reservation } from '../../runner/replica/contract.ts';
-import { type EventKind, messageId, objectKeys, Result } from '../../schemas/index.ts';
+import { type Replica, ReplicaLost, type ReplicaPool, type Reservation } from '../../runner/replica/contract.ts';
+import { type EventKind, messageId, objectKeys, type ReplicaPhase, Result } from '../../schemas/index.ts';
 import { pullOne } from './bus-jobs.ts';
 import { Desk } from './desk.ts';
 import type { TestPlace } from './recording.ts';
@@ -111,6 +112,49 @@ function jobOf(batch: string, change: object): object {
     policy: { name: 'scripted', params: { actions: [{ type: 'type', text: 'hello' }, { type: 'done' }] } },
     ...change,
   };
+}
+
+/** Desks, at most so many at a time, each used once. */
+export class DeskPool implements ReplicaPool {
+  readonly images = [{ name: 'debian-desktop', digest: 'd' }];
+  readonly accelerator = 'simulated';
+  readonly trouble = null;
+  readonly #places: number;
+  readonly #desks = new Set<PictureDesk>();
+  readonly #claimed = new Set<PictureDesk>();
+
+  constructor(places: number) {
+    this.#places = places;
+  }
+
+  reserve(): Reservation | null {
+    if (this.#desks.size >= this.#places) return null;
+    const desk = new PictureDesk();
+    this.#desks.add(desk);
+    desk.lost.addEventListener('abort', () => this.#desks.delete(desk) && this.#claimed.delete(desk), { once: true });
+    const claim = async (): Promise<Replica> => {
+      this.#claimed.add(desk);
+      return desk;
+    };
+    return { image: desk.image, claim, release: () => !this.#claimed.has(desk) && this.#desks.delete(desk) };
+  }
+
+  /** Ends one that is being used, as a machine that died. @returns whether there was one */
+  kill(): boolean {
+    const [desk] = this.#claimed;
+    desk?.die(new ReplicaLost('qemu exited with signal SIGKILL'));
+    return desk !== undefined;
+  }
+
+  phases(): Partial<Record<ReplicaPhase, number>> {
+    return { leased: this.#desks.size };
+  }
+
+  async waitReady(_image: string, signal: AbortSignal): Promise<void> {
+    await sleep(20, undefined, { signal }).catch(() => undefined);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {}
 }
 
 /** For a delivery that plays nothing. */
