@@ -1,6 +1,5 @@
-import { readFile } from 'node:fs/promises';
 import { z } from 'zod';
-import { readStat } from './proc-stat.ts';
+import { readKernelFile, readStat } from './proc-stat.ts';
 import type { QmpClient } from './qmp.ts';
 
 const Cpus = z.array(z.object({ 'thread-id': z.number() }));
@@ -33,7 +32,7 @@ export class Processors {
     this.#tasks ??= await this.#find();
     const loads: Load[] = [];
     for (const task of this.#tasks) {
-      const load = await loadOf(task);
+      const load = loadOf(task);
       if (load === null) return null;
       loads.push(load);
     }
@@ -50,10 +49,10 @@ export class Processors {
   }
 }
 
-async function loadOf(task: string): Promise<Load | null> {
+function loadOf(task: string): Load | null {
   // The state first: what was booked by then is in the sums read after it.
-  const stat = await readStat(task);
-  const times = await readFile(`${task}/schedstat`, 'latin1').catch(() => null);
+  const stat = readStat(task);
+  const times = readKernelFile(`${task}/schedstat`);
   if (stat === null || times === null) return null;
   const [ran = Number.NaN, waited = Number.NaN] = times.split(' ').map(Number);
   return { asleep: stat[0] !== 'R', ranMs: ran / 1e6, waitedMs: waited / 1e6 };

@@ -31,7 +31,7 @@ export async function qemuProcesses(): Promise<FoundProcess[]> {
 
 /** When a process started, in clock ticks since the host's boot; null when there is none, or only its remains. */
 async function processStart(pid: number): Promise<number | null> {
-  const stat = await readStat(`/proc/${pid}`);
+  const stat = readStat(`/proc/${pid}`);
   return stat === null || stat[0] === 'Z' ? null : Number(stat[19]);
 }
 
