@@ -24,7 +24,7 @@ export interface ToolOptions {
   /** Where built tools are kept, below `bin/`. */
   cacheDir: string;
   /** Told, at most once a second, how a build goes: for people, and in one word. How many packages there are is not known before. */
-  onProgress?: (message: string, phase: 'waiting' | 'building' | 'compiling' | 'built') => void;
+  onProgress?: (message: string, phase: 'waiting' | 'building' | 'built') => void;
   signal?: AbortSignal | undefined;
 }
 
@@ -102,7 +102,7 @@ async function build(name: string, tool: ToolDefinition, target: string, options
     if (!line.startsWith('go: ')) packages += 1;
     if (performance.now() - toldAtMs < PROGRESS_MS) continue;
     toldAtMs = performance.now();
-    onProgress?.(`building ${tool.version} from source: ${packages} packages compiled`, 'compiling');
+    onProgress?.(`building ${tool.version} from source: ${packages} packages compiled`, 'building');
   }
   const result = await child;
   signal?.throwIfAborted();

@@ -27,4 +27,5 @@ it('fails under CI, where none may be left out', async () => {
   const { all, exitCode } = await vitest({ CI: 'true' });
   expect(exitCode).toBe(1);
   expect(all).toContain('osworld tests may not be skipped under CI: no OSWorld tasks at /nonexistent');
+  expect(all).toContain(`0 passed, ${FILES.length} failed, 0 skipped`);
 });
