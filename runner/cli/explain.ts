@@ -7,7 +7,7 @@ import { BusRefused, BusUnreachable } from '../bus/connection.ts';
 import { ConsumerUnfit } from '../bus/consumers.ts';
 import { StreamDiffers } from '../bus/ensure.ts';
 import { BusAway } from '../bus/stored.ts';
-import { RunnerRefused } from '../host/runner.ts';
+import { RunnerRefused } from '../host/refused.ts';
 import { QemuMissing } from '../qemu/binary.ts';
 import { AreaUnavailable } from '../storage/area.ts';
 import { ObjectDamaged, ObjectMissing, StorageAway, StorageFull, StorageRefused } from '../storage/errors.ts';

@@ -1,6 +1,7 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { RunnerStatus } from '../../schemas/index.ts';
+import { RunnerRefused } from './refused.ts';
 
 export interface HealthServer extends AsyncDisposable {
   /** The port it listens on. */
@@ -10,7 +11,7 @@ export interface HealthServer extends AsyncDisposable {
 /**
  * Serves `/healthz` on loopback: the heartbeat as JSON; 200 while the runner pulls or could, 503 while it holds or drains.
  * @param port 0 for any free one
- * @throws when the port is taken
+ * @throws RunnerRefused when the port is taken, or not for this user
  */
 export async function serveHealth(port: number, status: () => RunnerStatus): Promise<HealthServer> {
   const server = createServer((request, response) => {
@@ -26,9 +27,10 @@ export async function serveHealth(port: number, status: () => RunnerStatus): Pro
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) =>
       reject(
-        error.code === 'EADDRINUSE'
-          ? new Error(`GYMBUS_HEALTH_PORT=${port} is taken by another process; choose another, or 0 for any free one`)
-          : error,
+        new RunnerRefused(
+          `GYMBUS_HEALTH_PORT=${port} cannot be listened on (${error.code}); choose another, or 0 for any free one`,
+          { cause: error },
+        ),
       ),
     );
     server.listen(port, '127.0.0.1', resolve);

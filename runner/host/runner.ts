@@ -29,6 +29,7 @@ import { serveHealth } from './health.ts';
 import { holdReason } from './holds.ts';
 import type { Logger } from './log.ts';
 import { type HostLook, pullLoop } from './pull-loop.ts';
+import { RunnerRefused } from './refused.ts';
 import { StatusBoard } from './status.ts';
 import { together } from './together.ts';
 
@@ -58,11 +59,6 @@ export interface Runner {
   stop(): Promise<void>;
   /** Gives the jobs under way back at once; to be called while `stop` runs. */
   hurry(): void;
-}
-
-/** The runner's name is taken on this host, or something it needs cannot be had; the message says what to do. */
-export class RunnerRefused extends Error {
-  override readonly name = 'RunnerRefused';
 }
 
 /**
