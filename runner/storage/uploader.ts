@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import type { AttemptSpool } from './attempt-spool.ts';
 import { ObjectDamaged, StorageAway, StorageRefused } from './errors.ts';
-import type { FileBody, ObjectStore } from './s3.ts';
+import type { CallOptions, FileBody, ObjectStore } from './s3.ts';
 import { UploadLane } from './upload-lane.ts';
 
 export type StorageHealth =
@@ -99,8 +99,8 @@ export class Uploader implements AsyncDisposable {
   async #differences(lane: UploadLane, signal: AbortSignal): Promise<[string, number, number | null][]> {
     const { prefix } = lane.spool.record;
     const found = new Map<string, number>();
-    const options = { signal, patienceMs: Number.POSITIVE_INFINITY, onTrouble: (e: Error) => this.#onTrouble(e) };
-    for await (const { key, bytes } of this.#store.list(prefix, options)) found.set(key.slice(prefix.length), bytes);
+    for await (const { key, bytes } of this.#store.list(prefix, this.#patience(signal)))
+      found.set(key.slice(prefix.length), bytes);
     this.#onSuccess();
     return [...lane.storedLengths()]
       .filter(([name, bytes]) => found.get(name) !== bytes)
@@ -174,8 +174,14 @@ export class Uploader implements AsyncDisposable {
    * `refusedMs`. Counts for `health`, not for `concurrency`.
    */
   async put(key: string, file: FileBody, contentType: string, signal: AbortSignal): Promise<void> {
+    await this.#store.putFile(key, file, contentType, this.#patience(signal));
+    this.#onSuccess();
+  }
+
+  /** Of one request, or of the pages of one listing. */
+  #patience(signal: AbortSignal): CallOptions {
     let refusedAt: number | undefined;
-    await this.#store.putFile(key, file, contentType, {
+    return {
       signal,
       patienceMs: Number.POSITIVE_INFINITY,
       onTrouble: (error) => this.#onTrouble(error),
@@ -185,8 +191,7 @@ export class Uploader implements AsyncDisposable {
         refusedAt ??= performance.now();
         return performance.now() - refusedAt < this.#refusedMs;
       },
-    });
-    this.#onSuccess();
+    };
   }
 
   #onTrouble(error: Error): void {

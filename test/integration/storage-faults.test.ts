@@ -32,10 +32,10 @@ const putsOf = (name: string): SeenRequest[] =>
   proxy.seen.filter(({ method, path: at }) => method === 'PUT' && at.includes(name));
 
 /** The first request of each kind of file is spoiled, later ones are not. */
-function spoilFirst(fault: Fault, count = 1): (request: SeenRequest) => Fault | undefined {
+function spoilFirst(fault: Fault, count = 1, spoiled = 'PUT'): (request: SeenRequest) => Fault | undefined {
   const times = new Map<string, number>();
   return ({ method, path: at }) => {
-    if (method !== 'PUT') return undefined;
+    if (method !== spoiled) return undefined;
     times.set(at, (times.get(at) ?? 0) + 1);
     return (times.get(at) ?? 0) <= count ? fault : undefined;
   };
@@ -224,9 +224,12 @@ describe('S3 says no', () => {
     await expect.poll(() => place.uploader.health.ok).toBe(true);
   });
 
-  it('and thinks better of it in time: nothing is lost', async () => {
+  it.each([
+    ['puts', 'PUT'],
+    ['the listing that tells whether all is there', 'GET'],
+  ])('to %s and thinks better of it in time: nothing is lost', async (_, method) => {
     await using recording = await place.begin();
-    proxy.rule = spoilFirst(refused, 2);
+    proxy.rule = spoilFirst(refused, 2, method);
     await recordStep(recording, 0);
     await expectWhole(recording, await finish(recording));
   });
