@@ -34,7 +34,9 @@ export const PolicyRef = z.strictObject({
 });
 export type PolicyRef = z.infer<typeof PolicyRef>;
 
-const seconds = (fallback: number) => z.number().positive().max(21_600).default(fallback);
+/** One delivery of a job has six hours, its waiting, its uploads and its commit included. */
+const MOST_SECONDS = 5 * 3_600;
+const seconds = (fallback: number) => z.number().positive().max(MOST_SECONDS).default(fallback);
 
 export const Limits = z.strictObject({
   max_steps: z

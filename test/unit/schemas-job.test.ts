@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { DELIVER_LIMIT_MS } from '../../runner/bus/lease.ts';
 import { parseJob, TrajectoryJob } from '../../schemas/index.ts';
 import { sampleJob } from '../support/samples.ts';
 
@@ -127,6 +128,12 @@ describe('a job', () => {
       if (lists === 50) expect(parsed.kind).toBe('job');
       else expect(parsed).toEqual({ kind: 'invalid', reason: 'nested more than 64 levels deep' });
     }
+  });
+
+  it('ends well within the time that one delivery of it has', () => {
+    const { total_s } = TrajectoryJob.parse(sampleJob({ limits: { total_s: 18_000 } })).limits;
+    expect(total_s * 1_000).toBeLessThan(DELIVER_LIMIT_MS - 1_800_000);
+    expect(reasonOf(sampleJob({ limits: { total_s: 18_001 } }))).toMatch(/^limits\.total_s: .*18000/);
   });
 
   it('with a mistake made many times tells it some times', () => {
