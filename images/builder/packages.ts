@@ -80,7 +80,7 @@ function progressOf(report: PackageOptions['onProgress']): (line: string) => voi
   return (line) => {
     const count = /(\d+) newly installed/.exec(line);
     if (count) expected += Number(count[1]) * 3;
-    const step = /^(Get:\d+ .* (\S+) \S+ \[|Unpacking (\S+)|Setting up (\S+))/.exec(line);
+    const step = /^(Get:\d+ \S+ \S+ \S+ (\S+) .*\[|Unpacking (\S+)|Setting up (\S+))/.exec(line);
     if (!step) return;
     done += 1;
     report(Math.min(done / Math.max(expected, 1200), 1), step[2] ?? step[3] ?? step[4] ?? '');

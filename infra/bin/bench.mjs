@@ -3,5 +3,5 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { prepare } from './prepare.mjs';
 
-const { runBench } = await import(pathToFileURL(path.join(prepare(), 'test/bench/main.js')).href);
-process.exitCode = await runBench(process.argv.slice(2));
+const { main } = await import(pathToFileURL(path.join(prepare(), 'test/bench/main.js')).href);
+process.exitCode = await main(process.argv.slice(2));

@@ -79,6 +79,8 @@ const Environment = z.object({
 });
 
 export const CONFIGURATION = Environment.shape;
+/** Read elsewhere: by the tests, by the set-up of MinIO. */
+const ALSO_KNOWN = /^GYMBUS_(TEST_|LEAK_TEST|OSWORLD|.*_SECRET$)/;
 export type Config = ReturnType<typeof readConfig>;
 
 /** A variable is wrong; the message names each, its value and what it may be. */
@@ -94,6 +96,12 @@ export function readConfig(env: Record<string, string | undefined>) {
   const present = Object.fromEntries(
     Object.entries(env).filter(([key, value]) => key in CONFIGURATION && value !== ''),
   );
+  const misspelt = Object.keys(env).find(
+    (key) => key.startsWith('GYMBUS_') && !(key in CONFIGURATION) && !ALSO_KNOWN.test(key),
+  );
+  if (misspelt !== undefined) {
+    throw new ConfigError(`there is no setting ${misspelt}: unset it, or spell it as gymbus run --help lists it`);
+  }
   const parsed = Environment.safeParse(present);
   if (!parsed.success) {
     const lines = parsed.error.issues.map((issue) => {
@@ -103,6 +111,9 @@ export function readConfig(env: Record<string, string | undefined>) {
     throw new ConfigError(`wrong configuration:\n  ${lines.join('\n  ')}\n  gymbus run --help lists every variable`);
   }
   const e = parsed.data;
+  if ((e.AWS_ACCESS_KEY_ID === undefined) !== (e.AWS_SECRET_ACCESS_KEY === undefined)) {
+    throw new ConfigError('AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY go together: set both, or neither');
+  }
   if (e.GYMBUS_SETTLE_MAX_MS < e.GYMBUS_SETTLE_MS) {
     throw new ConfigError(
       `GYMBUS_SETTLE_MAX_MS=${e.GYMBUS_SETTLE_MAX_MS} is below GYMBUS_SETTLE_MS=${e.GYMBUS_SETTLE_MS}: no picture would ever be taken in time; raise it`,

@@ -1,5 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import { parseArgs } from 'node:util';
+import { asCliError } from '../../runner/cli/explain.ts';
 import { buildImages } from '../../runner/cli/images.ts';
 import { ensureHostPackages, ensureTools } from '../../runner/cli/install.ts';
 import { Interrupt } from '../../runner/cli/interrupt.ts';
@@ -16,7 +17,18 @@ const USAGE = `npm run bench -- [${GROUPS.join('|')}]... [--json FILE]
 Prints each figure with its baseline of the same run, their ratio, and whether the goal is met.`;
 
 /** @returns exit code: 0 when every goal is met */
-export async function runBench(args: string[]): Promise<number> {
+export async function main(args: string[]): Promise<number> {
+  try {
+    return await runBench(args);
+  } catch (error) {
+    const explained = asCliError(error);
+    if (explained === null) throw error;
+    console.error(`gymbus: ${explained.message}`);
+    return explained.exitCode;
+  }
+}
+
+async function runBench(args: string[]): Promise<number> {
   const { values, positionals } = parseArgs({
     args,
     options: { json: { type: 'string' }, help: { type: 'boolean' } },

@@ -31,6 +31,16 @@ describe('configuration', () => {
     expect(() => readConfig({ [name]: value })).toThrow(ConfigError);
   });
 
+  it('names a setting that does not exist: it would have no effect, unnoticed', () => {
+    expect(() => readConfig({ GYMBUS_ACTNG: '4' })).toThrow('there is no setting GYMBUS_ACTNG');
+    expect(() => readConfig({ GYMBUS_TEST_DATA: '/tmp', NATS_ACTNG: '4' })).not.toThrow();
+  });
+
+  it('takes keys of S3 only as a pair', () => {
+    expect(() => readConfig({ AWS_ACCESS_KEY_ID: 'a' })).toThrow('go together');
+    expect(() => readConfig({ AWS_SECRET_ACCESS_KEY: 'b' })).toThrow(ConfigError);
+  });
+
   it('says what a contradiction would lead to', () => {
     expect(() => readConfig({ GYMBUS_SETTLE_MS: '500', GYMBUS_SETTLE_MAX_MS: '100' })).toThrow(/no picture would ever/);
   });

@@ -18,18 +18,15 @@ const body = `{"schema": "gymbus.job.v1", "batch_id": %q, "job_id": %q, "image":
 
 func main() {
 	batch, job := os.Args[1], os.Args[2]
-	bus, err := nats.Connect(os.Getenv("NATS_URL"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	js, err := jetstream.New(bus)
-	if err != nil {
-		log.Fatal(err)
-	}
-	subject := "gymbus.jobs.debian-desktop." + batch + "." + job
-	ack, err := js.Publish(context.Background(), subject, fmt.Appendf(nil, body, batch, job), jetstream.WithMsgID(batch+"/"+job))
-	if err != nil {
-		log.Fatal(err)
-	}
+	js := must(jetstream.New(must(nats.Connect(os.Getenv("NATS_URL")))))
+	subject, message := "gymbus.jobs.debian-desktop."+batch+"."+job, fmt.Appendf(nil, body, batch, job)
+	ack := must(js.Publish(context.Background(), subject, message, jetstream.WithMsgID(batch+"/"+job)))
 	fmt.Println("queued:", !ack.Duplicate)
+}
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return value
 }
