@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs';
 import { S3Client } from '@aws-sdk/client-s3';
+import { readAuthorities } from '../system/authorities.ts';
 import { StorageRefused } from './errors.ts';
 
 /** Where objects live and how to speak to it. */
@@ -35,7 +35,7 @@ const SILENT = { trace: () => {}, debug: () => {}, info: () => {}, warn: () => {
  * A put that brings its own SHA-256 has its payload signed with it, so the server checks the bytes twice and
  * nothing is hashed here again, streams included.
  * @param maxTries of the SDK's own retries, for the parts of multipart uploads
- * @throws StorageRefused when the endpoint is no URL; when the CA file cannot be read
+ * @throws StorageRefused when the endpoint is no URL, or the file of its authority holds no certificate
  */
 export function createS3Client(config: S3Config, maxTries = 1): S3Client {
   if (config.endpoint !== undefined && !/^https?:$/.test(protocolOf(config.endpoint))) {
@@ -46,6 +46,7 @@ export function createS3Client(config: S3Config, maxTries = 1): S3Client {
   }
   // The SDK is pinned: that its later versions want a later Node is nothing for a runner's log.
   process.env.AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED ??= 'true';
+  const ca = authoritiesOf(config);
   const agent = { keepAlive: true, maxSockets: MAX_SOCKETS };
   const client = new S3Client({
     region: config.region,
@@ -58,7 +59,7 @@ export function createS3Client(config: S3Config, maxTries = 1): S3Client {
       connectionTimeout: Math.min(CONNECT_MS, config.stallMs ?? CONNECT_MS),
       socketTimeout: config.stallMs ?? STALL_MS,
       httpAgent: agent,
-      httpsAgent: config.caFile === undefined ? agent : { ...agent, ca: readFileSync(config.caFile) },
+      httpsAgent: ca === undefined ? agent : { ...agent, ca },
     },
     ...(config.endpoint === undefined ? {} : { endpoint: config.endpoint }),
     ...(config.credentials === undefined ? {} : { credentials: config.credentials }),
@@ -73,6 +74,20 @@ export function createS3Client(config: S3Config, maxTries = 1): S3Client {
     { step: 'build', priority: 'low', name: 'signPayloadByItsChecksum' },
   );
   return client;
+}
+
+/** Undefined where none are needed: AWS_CA_BUNDLE may be set for others, and be wrong, when our endpoint is plain. */
+function authoritiesOf({ endpoint = 'https:', caFile }: S3Config): Buffer | undefined {
+  if (caFile === undefined || !endpoint.startsWith('https:')) return undefined;
+  try {
+    return readAuthorities(caFile);
+  } catch (error) {
+    throw new StorageRefused(
+      'InvalidAuthorities',
+      `AWS_CA_BUNDLE=${caFile}: ${(error as Error).message}; name the PEM file of the authority of S3's certificate`,
+      { cause: error },
+    );
+  }
 }
 
 function protocolOf(endpoint: string): string {

@@ -60,7 +60,15 @@ const REMEDIES: [codes: RegExp, remedy: string][] = [
   ],
   [/^RequestTimeTooSkewed$/, "this machine's clock and S3's differ: set it (NTP)"],
   [
-    /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_VERIFY_LEAF_SIGNATURE|UNABLE_TO_GET_ISSUER_CERT.*|CERT_.*|ERR_TLS_CERT_ALTNAME_INVALID)$/,
+    /^(CERT_HAS_EXPIRED|CERT_NOT_YET_VALID)$/,
+    "its certificate is not valid now: renew it, or set this machine's clock if that is wrong (NTP)",
+  ],
+  [
+    /^ERR_TLS_CERT_ALTNAME_INVALID$/,
+    'its certificate is for another name: give AWS_ENDPOINT_URL a name that is in it, or S3 a certificate with this one',
+  ],
+  [
+    /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_VERIFY_LEAF_SIGNATURE|UNABLE_TO_GET_ISSUER_CERT.*|CERT_.*)$/,
     'its certificate is not trusted here: set AWS_CA_BUNDLE to the file of its authority',
   ],
   [/^(EPROTO|ERR_SSL_.*)$/, 'it does not speak TLS: check http:// or https:// in AWS_ENDPOINT_URL'],

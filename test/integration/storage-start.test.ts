@@ -1,8 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
-import os from 'node:os';
-import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { execa } from 'execa';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { SetupError } from '../../functions/contract.ts';
 import { StorageRefused } from '../../runner/storage/errors.ts';
@@ -106,50 +102,6 @@ it('an endpoint that is no URL is refused by its name', () => {
   for (const endpoint of ['127.0.0.1:9000', 's3.example', 'ftp://x', '']) {
     expect(() => new ObjectStore({ ...config, endpoint }), endpoint).toThrow(/AWS_ENDPOINT_URL=.* is no URL of S3/);
   }
-});
-
-describe('over TLS with a certificate authority of its own', () => {
-  let folder: string;
-  let secure: Awaited<ReturnType<typeof startVersitygw>>;
-
-  beforeAll(async () => {
-    folder = await mkdtemp(path.join(os.tmpdir(), 'gymbus-tls-'));
-    const [key, cert] = [path.join(folder, 'key.pem'), path.join(folder, 'cert.pem')];
-    const subject = ['-subj', '/CN=test', '-addext', 'subjectAltName=IP:127.0.0.1'];
-    await execa('openssl', [
-      'req',
-      '-x509',
-      '-newkey',
-      'rsa:2048',
-      '-nodes',
-      '-days',
-      '2',
-      '-keyout',
-      key,
-      '-out',
-      cert,
-      ...subject,
-    ]);
-    secure = await startVersitygw({ cert, key });
-  });
-  afterAll(async () => {
-    await secure?.stop();
-    await rm(folder, { recursive: true, force: true });
-  });
-
-  it('is trusted when its file is given', async () => {
-    const store = new ObjectStore({ ...config, endpoint: secure.endpoint, caFile: path.join(folder, 'cert.pem') });
-    await waitForStorage(store, recordingLog().log, { createBucket: true, signal: never });
-    await store.put('a', Buffer.from('over TLS'), 'text/plain');
-    expect((await store.get('a', 100)).toString()).toBe('over TLS');
-    store[Symbol.dispose]();
-  });
-
-  it('is refused with the remedy when it is not', async () => {
-    expect((await refusal({ endpoint: secure.endpoint })).message).toMatch(
-      /certificate is not trusted here: set AWS_CA_BUNDLE/,
-    );
-  });
 });
 
 describe('an input of a job', () => {

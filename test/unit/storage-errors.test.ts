@@ -49,7 +49,9 @@ describe('an error of S3', () => {
     [answered(405, 'MethodNotAllowed'), /does not take the request/],
     [answered(418, 'Teapot'), /refused \(418 Teapot: the message\)/],
     [failed('SELF_SIGNED_CERT_IN_CHAIN'), /AWS_CA_BUNDLE/],
-    [failed('CERT_HAS_EXPIRED'), /AWS_CA_BUNDLE/],
+    [failed('CERT_UNTRUSTED'), /AWS_CA_BUNDLE/],
+    [failed('CERT_HAS_EXPIRED'), /not valid now: renew it/],
+    [failed('ERR_TLS_CERT_ALTNAME_INVALID'), /for another name: give AWS_ENDPOINT_URL a name/],
     [failed('EPROTO'), /AWS_ENDPOINT_URL/],
     [Object.assign(new Error('none'), { name: 'CredentialsProviderError' }), /set AWS_ACCESS_KEY_ID/],
   ])('is a refusal with a remedy: %s', (error, remedy) => {
