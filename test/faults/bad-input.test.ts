@@ -121,9 +121,17 @@ describe.skipIf(!available('fault'))('what is wrong with a job is told, and noth
   });
 
   it('2 MiB: refused by the bus, and submit says how large a job may be and what to do', async () => {
-    const big = quickJob('big', { metadata: { blob: 'x'.repeat(2 * 2 ** 20) } });
+    const filling = (bytes: number) => ({
+      setup: [
+        {
+          type: 'upload_file' as const,
+          parameters: { files: [{ path: '/home/user/a', content_base64: 'A'.repeat(bytes) }] },
+        },
+      ],
+    });
+    const big = quickJob('big', filling(2 * 2 ** 20));
     await expect(gym.publish(big)).rejects.toThrow(/payload/i);
-    const half = quickJob('big', { job_id: 'half', metadata: { blob: 'x'.repeat(600 * 2 ** 10) } });
+    const half = quickJob('big', { job_id: 'half', ...filling(600 * 2 ** 10) });
     await expect(gym.publish(half)).rejects.toThrow(/message size exceeds maximum allowed/);
     const file = path.join(os.tmpdir(), `gymbus-big-${process.pid}.jsonl`);
     await writeFile(
