@@ -71,6 +71,7 @@ const REMEDIES: [codes: RegExp, remedy: string][] = [
     /^(DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_VERIFY_LEAF_SIGNATURE|UNABLE_TO_GET_ISSUER_CERT.*|CERT_.*)$/,
     'its certificate is not trusted here: set AWS_CA_BUNDLE to the file of its authority',
   ],
+  [/^NotS3$/, 'it speaks TLS, or is no S3: check https:// and the port in AWS_ENDPOINT_URL'],
   [/^(EPROTO|ERR_SSL_.*)$/, 'it does not speak TLS: check http:// or https:// in AWS_ENDPOINT_URL'],
   [
     /^(EntityTooLarge|KeyTooLongError|InvalidArgument|InvalidRequest|NotImplemented|MethodNotAllowed)$/,
@@ -104,7 +105,9 @@ export function explainS3Error(
   if (code === 'NoSuchKey' || (code === 'NotFound' && request.key)) {
     return new ObjectMissing(request.key, `${what}: there is no such object`, options);
   }
-  const refusal = status === 404 && code === 'NotFound' ? 'NoSuchBucket' : code;
+  // An answer that is no XML has no code; Go's servers give this one to plain http where they speak TLS.
+  const named = status === 400 && code === 'Error' ? 'NotS3' : code;
+  const refusal = status === 404 && code === 'NotFound' ? 'NoSuchBucket' : named;
   const remedy = REMEDIES.find(([codes]) => codes.test(refusal))?.[1];
   if (remedy || (status !== undefined && status >= 300 && status < 500)) {
     return new StorageRefused(

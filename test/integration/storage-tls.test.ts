@@ -1,5 +1,8 @@
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -128,6 +131,16 @@ describe('refuses, with the remedy,', () => {
       /CERT_HAS_EXPIRED.*its certificate is not valid now: renew it, or set this machine's clock/,
     );
   });
+});
+
+it('http:// to a server that speaks TLS and says so, as those written in Go do, is refused with the remedy', async () => {
+  const text = 'Client sent an HTTP request to an HTTPS server.\n';
+  const plain = createServer((_, response) => response.writeHead(400).end(text)).listen(0, '127.0.0.1');
+  await once(plain, 'listening');
+  const { port } = plain.address() as AddressInfo;
+  expect(await refusal({ endpoint: `http://127.0.0.1:${port}` })).toMatch(/check https:\/\/ .* in AWS_ENDPOINT_URL/);
+  plain.closeAllConnections();
+  plain.close();
 });
 
 it('a file of authorities that is wrong is nothing to an endpoint without TLS', () => {

@@ -52,6 +52,7 @@ describe('an error of S3', () => {
     [failed('CERT_UNTRUSTED'), /AWS_CA_BUNDLE/],
     [failed('CERT_HAS_EXPIRED'), /not valid now: renew it/],
     [failed('ERR_TLS_CERT_ALTNAME_INVALID'), /for another name: give AWS_ENDPOINT_URL a name/],
+    [answered(400, 'Error', 'XML parse error'), /it speaks TLS, or is no S3: check https:\/\//],
     [failed('EPROTO'), /AWS_ENDPOINT_URL/],
     [Object.assign(new Error('none'), { name: 'CredentialsProviderError' }), /set AWS_ACCESS_KEY_ID/],
   ])('is a refusal with a remedy: %s', (error, remedy) => {
