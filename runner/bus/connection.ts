@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs';
 import { performance } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type JetStreamManager, jetstreamManager } from '@nats-io/jetstream';
@@ -6,12 +5,13 @@ import {
   AuthorizationError,
   type ConnectionOptions,
   connect,
-  credsAuthenticator,
   InvalidArgumentError,
   type NatsConnection,
   UserAuthenticationExpiredError,
 } from '@nats-io/transport-node';
 import type { Logger } from 'pino';
+import { BusRefused, BusUnreachable } from './errors.ts';
+import { credentialsOf, tlsOptions } from './trust.ts';
 
 /** Who we are to the server. Never logged. Without any, user and password may stand in the URL. */
 interface BusCredentials {
@@ -34,16 +34,6 @@ export interface ConnectSettings extends BusCredentials {
   signal?: AbortSignal | undefined;
   /** How long to wait for a server that is not there; without it for ever. 0 tries once. */
   patienceMs?: number | undefined;
-}
-
-/** The server cannot serve gymbus, or refuses us; waiting will not help. The message carries the remedy. */
-export class BusRefused extends Error {
-  override readonly name = 'BusRefused';
-}
-
-/** No server answered within the time given. */
-export class BusUnreachable extends Error {
-  override readonly name = 'BusUnreachable';
 }
 
 /** Per-subject discard, per-message TTLs, confirmed terms and async persistence together need this much. */
@@ -149,16 +139,7 @@ function connectionOptions(settings: ConnectSettings): ConnectionOptions & { ser
     noAsyncTraces: true,
   };
   if (credentialsFile !== undefined) {
-    let latest = readCredentials(credentialsFile);
-    options.authenticator = credsAuthenticator(() => {
-      try {
-        latest = readCredentials(credentialsFile);
-      } catch (error) {
-        // Thrown into the client it would close the connection for good.
-        settings.log.warn({ err: error }, 'cannot read NATS credentials; using those read before');
-      }
-      return latest;
-    });
+    options.authenticator = credentialsOf(credentialsFile, settings.log);
   } else if (user !== undefined) {
     options.user = user;
     if (password !== undefined) options.pass = password;
@@ -166,17 +147,12 @@ function connectionOptions(settings: ConnectSettings): ConnectionOptions & { ser
     options.token = token;
   }
   if (caFile !== undefined || parsed.some((server) => server.tls)) {
-    options.tls = caFile === undefined ? {} : { caFile };
+    options.tls = tlsOptions(
+      caFile,
+      parsed.map(({ address }) => address.replace(/:\d+$/, '').replace(/^\[|\]$/g, '')),
+    );
   }
   return options;
-}
-
-function readCredentials(file: string): Uint8Array {
-  try {
-    return readFileSync(file);
-  } catch (error) {
-    throw new BusRefused(`cannot read the NATS credentials file ${file}: ${messageOf(error)}`, { cause: error });
-  }
 }
 
 interface Server {
@@ -223,9 +199,25 @@ function explainRefusal(error: unknown, servers: string): BusRefused | null {
       { cause: error },
     );
   }
-  if (/certificate|altnames/i.test(messageOf(error))) {
+  const said = messageOf(error);
+  const certificate = `the certificate of nats-server at ${servers}`;
+  const remedy = [
+    {
+      of: /altnames/i,
+      is: 'is for another name',
+      remedy: 'give NATS_URL a name that is in it, or the server a certificate with this one',
+    },
+    {
+      of: /expired|not yet valid/i,
+      is: 'is not valid now',
+      remedy: "renew it, or set this machine's clock if that is wrong (NTP)",
+    },
+    { of: /certificate/i, is: 'is not trusted', remedy: 'set NATS_CA to the file of its certificate authority' },
+  ].find(({ of }) => of.test(said));
+  if (remedy) return new BusRefused(`${certificate} ${remedy.is} (${said}); ${remedy.remedy}`, { cause: error });
+  if (/does not support 'tls'/.test(said)) {
     return new BusRefused(
-      `the certificate of nats-server at ${servers} is not trusted (${messageOf(error)}); set NATS_CA to the file of its certificate authority`,
+      `nats-server at ${servers} speaks no TLS; turn it on there, or leave out NATS_CA and write nats:// in NATS_URL`,
       { cause: error },
     );
   }

@@ -1,4 +1,4 @@
-import { BusRefused, BusUnreachable } from '../bus/connection.ts';
+import { BusRefused, BusUnreachable } from '../bus/errors.ts';
 import { type Bus, openBus } from '../bus/index.ts';
 import { type Config, ConfigError, readConfig } from '../host/config.ts';
 import { createLog } from '../host/log.ts';

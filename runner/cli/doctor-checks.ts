@@ -3,7 +3,7 @@ import os from 'node:os';
 import { describeImage, listImages } from '../../images/store.ts';
 import { missingPackages } from '../../infra/packages.ts';
 import { findBuilt } from '../../infra/tools.ts';
-import { BusRefused } from '../bus/connection.ts';
+import { BusRefused } from '../bus/errors.ts';
 import { openBus } from '../bus/index.ts';
 import type { Config } from '../host/config.ts';
 import { createLog } from '../host/log.ts';

@@ -1,8 +1,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import { BusRefused, BusUnreachable, parseServer } from '../../runner/bus/connection.ts';
+import { parseServer } from '../../runner/bus/connection.ts';
 import { ensureConsumer } from '../../runner/bus/consumers.ts';
 import { ensureStreams, StreamDiffers } from '../../runner/bus/ensure.ts';
+import { BusRefused, BusUnreachable } from '../../runner/bus/errors.ts';
 import { openBus } from '../../runner/bus/index.ts';
 import { lastStored } from '../../runner/bus/stored.ts';
 import { eventually } from '../support/bus-jobs.ts';

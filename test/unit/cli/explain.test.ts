@@ -1,7 +1,7 @@
 import { mkdir } from 'node:fs/promises';
 import { JetStreamApiError } from '@nats-io/jetstream';
 import { describe, expect, it } from 'vitest';
-import { BusRefused } from '../../../runner/bus/connection.ts';
+import { BusRefused } from '../../../runner/bus/errors.ts';
 import { CliError, EXIT } from '../../../runner/cli/error.ts';
 import { asCliError } from '../../../runner/cli/explain.ts';
 import { StorageAway } from '../../../runner/storage/errors.ts';
