@@ -14,7 +14,7 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   'runner/qemu': ['schemas', 'functions', 'runner/system'],
   'runner/storage': ['schemas', 'functions', 'runner/system'],
   'runner/replica': ['schemas', 'functions', 'runner/qemu', 'runner/storage', 'runner/system'],
-  'runner/bus': ['schemas', 'functions'],
+  'runner/bus': ['schemas', 'functions', 'runner/system'],
   'runner/job': ['schemas', 'functions', 'runner/bus', 'runner/storage', 'runner/replica'],
   'runner/host': [
     'schemas',
