@@ -10,7 +10,7 @@ import {
   UserAuthenticationExpiredError,
 } from '@nats-io/transport-node';
 import type { Logger } from 'pino';
-import { BusRefused, BusUnreachable } from './errors.ts';
+import { BusRefused, BusUnreachable, explainDenied } from './errors.ts';
 import { credentialsOf, tlsOptions } from './trust.ts';
 
 /** Who we are to the server. Never logged. Without any, user and password may stand in the URL. */
@@ -224,7 +224,7 @@ function explainRefusal(error: unknown, servers: string): BusRefused | null {
   if (error instanceof InvalidArgumentError) {
     return new BusRefused(`the NATS settings are wrong: ${error.message}`, { cause: error });
   }
-  return null;
+  return explainDenied(error);
 }
 
 function messageOf(error: unknown): string {

@@ -1,6 +1,7 @@
 import { JetStreamApiCodes, JetStreamApiError, type StreamConfig } from '@nats-io/jetstream';
 import { millis, type Nanos } from '@nats-io/transport-node';
 import type { Bus } from './index.ts';
+import { answered } from './stored.ts';
 import { type StreamDefinition, streamDefinitions } from './streams.ts';
 
 /** A stream is there and is not what delivery rests on; each differing field is named. */
@@ -14,7 +15,7 @@ const SUBJECTS_OVERLAP = 10065;
 /**
  * Makes what is missing and checks what is there, read back from the server. Idempotent; several at once do no harm.
  * @returns the names of the streams that were made
- * @throws StreamDiffers when one is not as needed; it is left as it is
+ * @throws StreamDiffers when one is not as needed; it is left as it is. BusAway, BusRefused
  */
 export async function ensureStreams(bus: Bus, definitions = streamDefinitions(bus.names)): Promise<string[]> {
   const made: string[] = [];
@@ -54,7 +55,7 @@ async function ensureStream(bus: Bus, definition: StreamDefinition): Promise<boo
 async function addStream(bus: Bus, definition: StreamDefinition): Promise<boolean> {
   try {
     const config = { ...definition.initial, ...definition.needed, name: definition.name };
-    await bus.jsm.streams.add(config as Partial<StreamConfig> & { name: string });
+    await answered(bus, () => bus.jsm.streams.add(config as Partial<StreamConfig> & { name: string }));
     return true;
   } catch (error) {
     if (!(error instanceof JetStreamApiError)) throw error;
@@ -82,7 +83,7 @@ async function streamOf(bus: Bus, subject: string): Promise<string> {
 
 async function readConfig(bus: Bus, name: string): Promise<StreamConfig | null> {
   try {
-    return (await bus.jsm.streams.info(name)).config;
+    return (await answered(bus, () => bus.jsm.streams.info(name))).config;
   } catch (error) {
     if (error instanceof JetStreamApiError && error.code === JetStreamApiCodes.StreamNotFound) return null;
     throw error;

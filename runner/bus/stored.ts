@@ -1,6 +1,7 @@
 import { JetStreamApiCodes, JetStreamApiError, JetStreamError } from '@nats-io/jetstream';
 import { type MsgHdrs, RequestError, TimeoutError } from '@nats-io/transport-node';
 import pRetry from 'p-retry';
+import { explainDenied } from './errors.ts';
 import type { Bus } from './index.ts';
 
 /** The last message of a subject. */
@@ -95,7 +96,10 @@ const REFUSED = new Set<number>([
   JetStreamApiCodes.StreamWrongLastSequenceUnknown,
 ]);
 
-/** Runs one exchange with the server, with its silence told apart from its refusals. @throws BusAway */
+/**
+ * Runs one exchange with the server, with its silence told apart from its refusals.
+ * @throws BusAway; BusRefused when this user has no right to it, for that no waiting mends
+ */
 export async function answered<T>(bus: Bus, exchange: () => Promise<T>): Promise<T> {
   // Without a connection a request would wait in the client and be sent when nobody waits for it any more.
   if (!bus.connected) throw new BusAway('not connected to NATS');
@@ -108,6 +112,8 @@ export async function answered<T>(bus: Bus, exchange: () => Promise<T>): Promise
   try {
     return await Promise.race([exchange(), lost]);
   } catch (error) {
+    const denied = explainDenied(error);
+    if (denied) throw denied;
     if (error instanceof TimeoutError) throw new BusAway('NATS did not answer in time', { cause: error });
     if (error instanceof RequestError || isNotEnabled(error)) {
       throw new BusAway('NATS has nobody to answer: the stream is missing or without a leader', { cause: error });

@@ -101,7 +101,8 @@ describe('its examples', () => {
 });
 
 describe('its links lead somewhere', () => {
-  const links = [...new Set([...page.matchAll(/\]\(([^)]+)\)/g)].map(([, target]) => target ?? ''))];
+  const prose = page.replaceAll(/```[\s\S]*?```/g, '');
+  const links = [...new Set([...prose.matchAll(/\]\(([^)]+)\)/g)].map(([, target]) => target ?? ''))];
   const headings = [...page.matchAll(/^#+ (.+)$/gm)].map(
     ([, heading]) =>
       `#${(heading ?? '')

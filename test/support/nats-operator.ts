@@ -6,7 +6,7 @@ import { natsServerConfig } from '../../infra/nats-config.ts';
 import { type NatsServer, startNats } from './nats.ts';
 
 /** What a user may do, as nats-server and `infra/nats/permissions` write it. */
-interface Permissions {
+export interface Permissions {
   publish: { allow: string[] };
   subscribe: { allow: string[] };
 }
