@@ -2,7 +2,6 @@ import { existsSync } from 'node:fs';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
-import { type NatsConnection, PermissionViolationError } from '@nats-io/transport-node';
 import { execa } from 'execa';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { natsServerConfig } from '../../infra/nats-config.ts';
@@ -23,7 +22,16 @@ import { DeskPool, TestRunner } from '../support/delivery.ts';
 import { recordingLog, startNats } from '../support/nats.ts';
 import { natsCliEnv } from '../support/nats-cli.ts';
 import { type OperatedNats, startOperatedNats } from '../support/nats-operator.ts';
-import { permissionsFolder, permissionsOf, ROLES, type Role } from '../support/nats-roles.ts';
+import {
+  covers,
+  FORBIDDEN,
+  permissionsFolder,
+  permissionsOf,
+  ROLES,
+  type Role,
+  refused,
+  UNHEARD,
+} from '../support/nats-roles.ts';
 import { blocksOf, readmeFile, rowsBelow } from '../support/readme.ts';
 import { never, openPlace, type TestPlace } from '../support/recording.ts';
 import { sampleJob, sampleStatus } from '../support/samples.ts';
@@ -215,73 +223,6 @@ it.each(ROLES)('%s: every right is one that was used', (role) => {
   const unused = permissionsOf(role).publish.allow.filter((right) => ![...used[role]].some((it) => covers(right, it)));
   expect(unused.filter((right) => !RARE.includes(right))).toEqual([]);
 });
-
-function covers(right: string, subject: string): boolean {
-  const [rights, tokens] = [right.split('.'), subject.split('.')];
-  const open = rights.at(-1) === '>';
-  if (open ? tokens.length < rights.length : tokens.length !== rights.length) return false;
-  return rights.every((token, n) => token === '>' || token === '*' || token === tokens[n]);
-}
-
-/** Whether the server refuses it; what it allows may still be answered by nobody, or with an error. */
-async function refused(nc: NatsConnection, what: 'publish' | 'subscription', subject: string): Promise<boolean> {
-  let error: unknown = null;
-  if (what === 'publish') {
-    error = await nc.request(subject, '', { timeout: 500 }).then(
-      () => null,
-      (reason: Error) => reason.cause ?? reason,
-    );
-  } else {
-    const subscription = nc.subscribe(subject, {
-      callback: (reason) => {
-        error = reason;
-      },
-    });
-    // The answers come in the order asked.
-    await nc.flush();
-    subscription.unsubscribe();
-  }
-  return error instanceof PermissionViolationError;
-}
-
-const STREAMS = ['JOBS', 'RESULTS', 'EVENTS', 'DEAD'].map((name) => `GYMBUS_${name}`);
-const BUCKETS = ['ATTEMPTS', 'RUNNERS', 'BATCHES'].map((name) => `KV_GYMBUS_${name}`);
-const api = (...calls: string[]): string[] => calls.map((call) => `$JS.API.${call}`);
-const FORBIDDEN: Record<Role | 'all', string[]> = {
-  all: [...STREAMS, ...BUCKETS]
-    .flatMap((stream) =>
-      api(
-        `STREAM.DELETE.${stream}`,
-        `STREAM.UPDATE.${stream}`,
-        `STREAM.PURGE.${stream}`,
-        `STREAM.MSG.DELETE.${stream}`,
-      ),
-    )
-    .concat(
-      api('CONSUMER.DELETE.GYMBUS_JOBS.a', 'CONSUMER.PAUSE.GYMBUS_JOBS.a', 'STREAM.CREATE.OTHER', 'STREAM.RESTORE.X'),
-    ),
-  publisher: [
-    ...[...STREAMS, ...BUCKETS].map((stream) => `$JS.API.STREAM.CREATE.${stream}`),
-    ...api('CONSUMER.CREATE.GYMBUS_JOBS.a', 'CONSUMER.MSG.NEXT.GYMBUS_JOBS.a', 'CONSUMER.CREATE.GYMBUS_RESULTS.a'),
-    ...['gymbus.results.b.j', 'gymbus.events.b.j.started', 'gymbus.dead.i.b.j', 'gymbus.queued.i.b.j'],
-    ...['$JS.ACK.GYMBUS_JOBS.a.1.1.1.1.0', '$KV.GYMBUS_ATTEMPTS.b.j', '$KV.GYMBUS_RUNNERS.host-a'],
-  ],
-  runner: [
-    ...api('STREAM.MSG.GET.GYMBUS_JOBS', 'CONSUMER.CREATE.GYMBUS_RESULTS.a', 'CONSUMER.MSG.NEXT.GYMBUS_RESULTS.a'),
-    ...['gymbus.jobs.i.b.j', 'gymbus.queued.i.b.j', '$KV.GYMBUS_BATCHES.b', '$JS.ACK.GYMBUS_RESULTS.a.1.1.1.1.0'],
-  ],
-  reader: [
-    ...[...STREAMS, ...BUCKETS].map((stream) => `$JS.API.STREAM.CREATE.${stream}`),
-    ...api('CONSUMER.CREATE.GYMBUS_JOBS.a', 'CONSUMER.MSG.NEXT.GYMBUS_JOBS.a', 'CONSUMER.DURABLE.CREATE.GYMBUS_JOBS.a'),
-    ...['gymbus.jobs.i.b.j', 'gymbus.results.b.j', 'gymbus.events.b.j.started', 'gymbus.dead.i.b.j'],
-    ...['$JS.ACK.GYMBUS_JOBS.a.1.1.1.1.0', '$KV.GYMBUS_ATTEMPTS.b.j', '$KV.GYMBUS_RUNNERS.a', '$KV.GYMBUS_BATCHES.b'],
-  ],
-};
-const UNHEARD: Record<Role, string[]> = {
-  publisher: ['gymbus.results.>', 'gymbus.jobs.>', 'gymbus.queued.>', 'gymbus.events.>', '$KV.>', '$JS.>', '>'],
-  runner: ['gymbus.results.>', 'gymbus.jobs.>', '$KV.>', '$JS.>', '>'],
-  reader: ['gymbus.jobs.>', '$JS.API.>', '$JS.ACK.>', '>'],
-};
 
 describe.each(ROLES)('a %s', (role) => {
   it('is refused what is for others', async () => {
