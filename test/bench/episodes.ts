@@ -163,7 +163,10 @@ async function bareRound(config: Config, image: Image, log: Logger, signal: Abor
   const worker = async (): Promise<void> => {
     for (let number = next++; number < EPISODES; number = next++) {
       let reservation: Reservation | null = pool.reserve(image.name);
-      for (; reservation === null; reservation = pool.reserve(image.name)) await pool.waitReady(image.name, signal);
+      for (; reservation === null; reservation = pool.reserve(image.name)) {
+        await pool.waitReady(image.name, signal);
+        signal.throwIfAborted();
+      }
       await playBare(reservation, number, signal);
     }
   };
