@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
@@ -11,50 +10,22 @@ import { publishJobs } from '../../runner/bus/publisher.ts';
 import { type Config, readConfig } from '../../runner/host/config.ts';
 import { createLog, type Logger } from '../../runner/host/log.ts';
 import { startRunner } from '../../runner/host/runner.ts';
-import { playEpisode } from '../../runner/job/episode.ts';
-import { LOOK_DEFAULTS } from '../../runner/job/observe.ts';
-import type { Recorder } from '../../runner/job/recorder.ts';
 import type { Reservation } from '../../runner/replica/contract.ts';
 import { createReplicaPool } from '../../runner/replica/create-pool.ts';
 import { openArea } from '../../runner/storage/area.ts';
-import { TrajectoryJob, type TrajectoryJobInput } from '../../schemas/index.ts';
+import { benchJob, playBare, SETTLE_MS, STEPS } from './bare-episode.ts';
 import { type Figure, median, rounded } from './figure.ts';
 
-const STEPS = 10;
 /** Episodes a round: half a minute on two cores. */
 const EPISODES = 40;
 const ROUNDS = 3;
-/** After each action, as in the figure's definition; no more is waited for. */
-const SETTLE_MS = 200;
-
-/** Ten steps that change the picture, a command before and one after. */
-function benchJob(batch: string, number: number): TrajectoryJobInput {
-  const actions = Array.from({ length: STEPS }, (_, step) => {
-    return { type: 'click', x: 200 + step * 80, y: 150 + step * 40, button: step % 2 === 0 ? 'right' : 'left' };
-  });
-  return {
-    schema: 'gymbus.job.v1',
-    batch_id: batch,
-    job_id: `episode-${number}`,
-    image: 'debian-desktop',
-    instruction: 'Click here and there.',
-    setup: [{ type: 'execute', parameters: { command: ['mkdir', '-p', '/home/user/Desktop/todo'] } }],
-    policy: { name: 'scripted', params: { actions } },
-    evaluator: {
-      func: 'exact_match',
-      result: { type: 'vm_command_line', command: ['ls', '/home/user/Desktop'] },
-      expected: { type: 'rule', rules: { expected: 'todo\n' } },
-    },
-    seed: number,
-  };
-}
-
 /** Trajectories a minute with bus and storage in the loop, against the same episodes on the same pool without them. */
 export async function episodeFigures(image: Image, cacheDir: string, signal: AbortSignal): Promise<Figure[]> {
-  const dataDir = await mkdtemp(path.join(os.tmpdir(), 'gymbus-bench-'));
+  const { dataDir } = readConfig(process.env);
+  const stackDir = await mkdtemp(path.join(os.tmpdir(), 'gymbus-bench-'));
   const log = createLog({ level: 'warn', format: 'json' });
   try {
-    await using stack = await startLocalStack({ dataDir, cacheDir, log, ports: { nats: 0, s3: 0 }, signal });
+    await using stack = await startLocalStack({ dataDir: stackDir, cacheDir, log, ports: { nats: 0, s3: 0 }, signal });
     const config = readConfig({
       ...stackEnvironment(stack),
       ...{ GYMBUS_DATA: dataDir, GYMBUS_CACHE: cacheDir, GYMBUS_RUNNER_ID: 'bench' },
@@ -72,7 +43,7 @@ export async function episodeFigures(image: Image, cacheDir: string, signal: Abo
     }
     return figures(median(whole), median(bare));
   } finally {
-    await rm(dataDir, { recursive: true, force: true });
+    await rm(stackDir, { recursive: true, force: true });
   }
 }
 
@@ -167,35 +138,13 @@ async function bareRound(config: Config, image: Image, log: Logger, signal: Abor
         await pool.waitReady(image.name, signal);
         signal.throwIfAborted();
       }
-      await playBare(reservation, number, signal);
+      const replica = await reservation.claim(signal);
+      await playBare(replica, number, signal);
+      void replica.discard();
     }
   };
   await Promise.all(Array.from({ length: pool.capacity.acting }, worker));
   return EPISODES / ((performance.now() - startedAt) / 60_000);
-}
-
-async function playBare(reservation: Reservation, number: number, signal: AbortSignal): Promise<void> {
-  const job = TrajectoryJob.parse(benchJob('bare', number));
-  const replica = await reservation.claim(signal);
-  const recorder: Recorder = {
-    screenshot: async (step, png) => ({
-      ...{ key: `step-${step}`, bytes: png.byteLength, sha256: createHash('sha256').update(png).digest('hex') },
-      ...replica.guest.screen,
-    }),
-    step: async () => undefined,
-    setup: async () => undefined,
-    event: () => undefined,
-  };
-  const end = await playEpisode({
-    ...{ job, attempt: '1-benchbench', replica, recorder, signal },
-    context: {
-      ...{ job, screen: replica.guest.screen, bucket: 'none', downloads: { maxBytes: 0, allowPrivate: false } },
-      readInput: () => Promise.reject(new Error('the bench has no inputs')),
-    },
-    look: { ...LOOK_DEFAULTS, settle: { minMs: SETTLE_MS, maxMs: SETTLE_MS } },
-  });
-  void replica.discard();
-  if (end.score !== 1) throw new Error(`a bare episode scored ${end.score}`);
 }
 
 async function pause(ms: number, signal: AbortSignal): Promise<void> {

@@ -6,6 +6,7 @@ import { ensureHostPackages, ensureTools } from '../../runner/cli/install.ts';
 import { Interrupt } from '../../runner/cli/interrupt.ts';
 import { table } from '../../runner/cli/table.ts';
 import { readConfig } from '../../runner/host/config.ts';
+import { costTable, episodeCost, mostPerMinute } from './breakdown.ts';
 import { episodeFigures } from './episodes.ts';
 import { type Figure, rounded } from './figure.ts';
 import { replicaFigures } from './replicas.ts';
@@ -50,7 +51,12 @@ async function runBench(args: string[]): Promise<number> {
 
   const figures: Figure[] = [];
   if (wanted.has('replicas')) figures.push(...(await replicaFigures(image, cacheDir, signal)));
-  if (wanted.has('episodes')) figures.push(...(await episodeFigures(image, cacheDir, signal)));
+  if (wanted.has('episodes')) {
+    const cost = await episodeCost(image, cacheDir, signal);
+    console.log(`Where the processor time of a ten-step episode goes:\n${table(costTable(cost))}`);
+    console.log(`The cores of this host carry ${rounded(mostPerMinute(cost))} of them a minute at most.\n`);
+    figures.push(...(await episodeFigures(image, cacheDir, signal)));
+  }
   if (wanted.has('storage')) figures.push(...(await storageFigures()));
   print(figures);
   if (values.json) await writeFile(values.json, `${JSON.stringify(figures, null, 2)}\n`);
