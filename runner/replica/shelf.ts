@@ -106,7 +106,11 @@ export class Shelf {
       const frozen = this.#free('frozen');
       if (frozen && warming < this.#settings.hot) this.#run(frozen, () => frozen.thaw());
       else if (warming + making + this.#count(['frozen']) < this.#settings.hot + this.#settings.frozen) this.#make();
-      else return;
+      else {
+        // One that failed beside the last one reserved is missed no more once that is put back.
+        if (this.#busy.size === 0) this.#succeeded();
+        return;
+      }
     }
   }
 
@@ -138,7 +142,9 @@ export class Shelf {
   }
 
   #succeeded(): void {
-    if (!this.#damaged) this.#trouble = null;
+    if (this.#damaged || this.#trouble === null) return;
+    this.#trouble = null;
+    this.#changed();
   }
 
   #failed(error: Error): void {
