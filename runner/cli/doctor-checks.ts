@@ -133,7 +133,7 @@ async function examineAccelerator(
           verdict: 'note',
           found: `software emulation (TCG): ${reason}`,
           remedy:
-            'everything works, several times slower; for speed use a machine, or a cloud instance, on which guests run under KVM',
+            'everything works, more slowly; for speed use a machine, or a cloud instance, on which guests run under KVM',
         };
   return { accelerator, finding };
 }
