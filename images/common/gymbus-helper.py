@@ -465,6 +465,9 @@ def read_line(path):
 
 
 def write_line(path, line):
+    """Not where it says so already: others watch these files, and each would look what is new."""
+    if os.path.exists(path) and read_line(path) == line:
+        return
     with open(path, 'w', encoding='utf-8') as file:
         file.write(f'{line}\n')
 

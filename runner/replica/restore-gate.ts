@@ -146,8 +146,8 @@ async function proveIdentity(
       'the kernel did not reseed its random numbers: no sign that it noticed being cloned (vmgenid)',
     );
   }
-  // Becoming somebody else took the guest a while, and the time it was given was old when it set it.
-  await alignClock(machine, signal);
+  // It has set its clock to a time that was old by then. Setting it again wakes all that wait for one: only if it has to be.
+  if (Math.abs(await readSkew(machine, signal)) > MAX_SKEW_MS) await alignClock(machine, signal);
 }
 
 /** The picture is the template's, follows the pointer away and comes back. */
