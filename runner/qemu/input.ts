@@ -32,7 +32,7 @@ interface Rest {
  */
 const REPORTS_PER_BARRIER = 16;
 /** Answering a motion takes some milliseconds of work; a guest that is busy with other things is not waited for. */
-const DRAG_REST: Rest = { quietMs: 50, maxMs: 3_000 };
+const DRAG_REST: Rest = { quietMs: 75, maxMs: 3_000 };
 /** Actions whose point it is that something stays pressed. */
 const KEEPS_HOLDING: ReadonlySet<InputAction['type']> = new Set(['key_down', 'mouse_down']);
 /** A drag is shown to the guest at least every so many pixels, so that it looks like one. */
@@ -152,14 +152,14 @@ function plan(action: InputAction, screen: ScreenSize): Step[] {
         from = to;
       }
       // A program asks what is being dragged over it, and says whether it takes it with the next motion: without one more motion, and
-      // the time to answer it, it refuses what is dropped.
+      // the time to answer it, it refuses what is dropped. On a busy host its answer may be late: so there and back once more.
+      const halt = moves.at(-1) ?? from.report;
+      const atRest = (report: InputEvent[]): Step[] => [reports(report), { kind: 'rest' }];
       return [
         reports(start.report),
         reports([button(action.button, true)]),
-        reports(...moves),
-        { kind: 'rest' },
-        reports(from.report),
-        { kind: 'rest' },
+        reports(...moves.slice(0, -1)),
+        ...[halt, from.report, halt, from.report].flatMap(atRest),
         reports([button(action.button, false)]),
       ];
     }

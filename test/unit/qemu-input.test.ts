@@ -62,8 +62,9 @@ describe('input', () => {
       [148, 100],
       [148, 144],
     ];
-    const moves = 'x124+y100 x148+y100 x148+y122 x148+y142';
-    expect(await perform({ type: 'drag', path })).toBe(`x100+y100 | +left | ${moves} | rest x148+y144 | rest -left |`);
+    const moves = 'x124+y100 x148+y100 x148+y122';
+    const there = 'x148+y142 | rest x148+y144 | rest';
+    expect(await perform({ type: 'drag', path })).toBe(`x100+y100 | +left | ${moves} | ${there} ${there} -left |`);
   });
 
   it('drags over no distance', async () => {
@@ -71,7 +72,9 @@ describe('input', () => {
       [7, 8],
       [7, 8],
     ];
-    expect(await perform({ type: 'drag', path })).toBe('x7+y8 | +left | x7+y8 | rest x7+y8 | rest -left |');
+    expect(await perform({ type: 'drag', path })).toBe(
+      'x7+y8 | +left | x7+y8 | rest x7+y8 | rest x7+y8 | rest x7+y8 | rest -left |',
+    );
   });
 
   it('scrolls by notches, downwards when dy is positive, sideways through the guest', async () => {
