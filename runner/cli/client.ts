@@ -29,6 +29,18 @@ export async function clientConfig(): Promise<Config> {
   return configOf(stack === null ? process.env : { ...process.env, ...stackEnvironment(stack) });
 }
 
+/** The same for a command that needs S3 alone: with no stack, and none named, it would look at AWS. */
+export async function storeConfig(): Promise<Config> {
+  const config = await clientConfig();
+  const { NATS_URL, AWS_ENDPOINT_URL, GYMBUS_BUCKET } = process.env;
+  if (config.s3.endpoint === undefined && !NATS_URL && !AWS_ENDPOINT_URL && !GYMBUS_BUCKET) {
+    throw new CliError(
+      `no local stack runs on GYMBUS_DATA=${config.dataDir}: \`npx gymbus up\` starts one; for another S3 set AWS_ENDPOINT_URL, for AWS itself GYMBUS_BUCKET`,
+    );
+  }
+  return config;
+}
+
 /** Opens the bus for one command. @throws BusUnreachable, BusRefused, or a CliError that says more of where it was looked for */
 export async function openClientBus(config: Config): Promise<Bus> {
   try {

@@ -27,6 +27,8 @@ export const demoCommand = new Command('demo')
     await using gym = (await findLocalStack()) === null ? await startLocalGym(interrupt) : null;
     await using bus = await openClientBus(gym?.config ?? (await clientConfig()));
     await ensureStreams(bus);
+    // Nobody waits for its jobs any more.
+    interrupt.signal.addEventListener('abort', () => gym?.runner.hurry(), { once: true });
     const batch = `demo-${new Date().toISOString().slice(0, 19).replaceAll(/[-:]/g, '').replace('T', '-')}`;
     const results = await playDemo(bus, batch, interrupt.signal);
     await tell(batch, results, gym);

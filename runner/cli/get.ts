@@ -1,10 +1,11 @@
+import { mkdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { Command } from 'commander';
 import { objectKeys } from '../../schemas/index.ts';
 import { type AttemptInfo, downloadAttempt, listAttempts } from '../storage/reader.ts';
 import type { ObjectStore } from '../storage/s3.ts';
 import { parseJobAddress } from './address.ts';
-import { clientConfig, openClientStore } from './client.ts';
+import { openClientStore, storeConfig } from './client.ts';
 import { CliError } from './error.ts';
 import { Interrupt } from './interrupt.ts';
 import { progressView } from './progress.ts';
@@ -22,11 +23,12 @@ export const getCommand = new Command('get')
     const { batch, job } = address;
     using interrupt = new Interrupt();
     const { signal } = interrupt;
-    using store = openClientStore(await clientConfig());
+    using store = openClientStore(await storeConfig());
     const attempts = await listAttempts(store, batch, job, { signal });
     const chosen = chooseAttempt(attempts, options.attempt);
     if (!chosen) throw new CliError(notThere(store, address, attempts, options.attempt));
     const directory = path.resolve(dir ?? path.join(batch, job));
+    await makeFolder(directory);
     const view = progressView(`${batch}/${job}`);
     view.report({ phase: 'downloading', fraction: 0, message: `downloading attempt ${chosen.attempt}` });
     try {
@@ -48,6 +50,20 @@ export const getCommand = new Command('get')
       view.stop();
     }
   });
+
+/** Level by level: below /proc Node's own recursive way never ends. @throws CliError when there can be no such folder */
+async function makeFolder(directory: string): Promise<void> {
+  const found = await stat(directory).catch(() => null);
+  if (found?.isDirectory()) return;
+  if (found) throw new CliError(`${directory} is a file: name a folder to download to`);
+  await makeFolder(path.dirname(directory));
+  try {
+    await mkdir(directory);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code !== 'EEXIST') throw new CliError(`cannot make the folder ${directory} (${code}): name another one`);
+  }
+}
 
 /** The one asked for, else the last that is finished, else the last. */
 function chooseAttempt(attempts: readonly AttemptInfo[], asked: string | undefined): AttemptInfo | undefined {

@@ -112,7 +112,8 @@ async function readText(file: string): Promise<string> {
     return await readFile(file, 'utf8');
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
-    const why = code === 'EISDIR' ? `it is a folder; name the files in it, e.g. ${path.join(file, '*.json')}` : message;
+    const inIt = `it is a folder; pass on what is in it: cat ${path.join(file, '*.jsonl')} | gymbus submit -`;
+    const why = code === 'EISDIR' ? inIt : message;
     throw new CliError(`cannot read ${file}: ${why}`, EXIT.usage, { cause: error });
   }
 }

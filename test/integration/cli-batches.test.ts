@@ -271,6 +271,17 @@ describe('get', () => {
     expect(other.stderr).toMatch(/there is no attempt 7-abcdefgh at .*; there are .*2-abcdefgh$/);
   });
 
+  it.each([
+    ['/proc/no/such', /^gymbus: cannot make the folder \/proc\/no \(ENOENT\): name another one$/m],
+    [import.meta.filename, /^gymbus: .*cli-batches\.test\.[jt]s is a file: name a folder to download to$/m],
+    [`${import.meta.filename}/below`, /cli-batches\.test\.[jt]s is a file: name a folder/],
+  ])('says that there can be no folder %s', async (place, said) => {
+    const { exitCode, stderr } = await gymbus('get', 'films/a', place);
+    expect(exitCode).toBe(1);
+    expect(stderr).toMatch(said);
+    expect(stderr).not.toContain('GYMBUS_DATA');
+  });
+
   it('is told of wrong keys', async () => {
     const wrong = { ...servers.env, AWS_SECRET_ACCESS_KEY: 'wrong' };
     const { exitCode, stderr } = await runGymbus(['get', 'films/a'], wrong);

@@ -125,6 +125,14 @@ describe('what is not there is said without a stack, and exits with 1', () => {
     }
   });
 
+  it('S3, where nothing says where it is: not asked of AWS', async () => {
+    const { AWS_ENDPOINT_URL: _, GYMBUS_BUCKET: __, ...rest } = env as Record<string, string>;
+    const nowhere = { ...rest, NATS_URL: '', AWS_ENDPOINT_URL: '', GYMBUS_BUCKET: '' };
+    const { exitCode, stderr } = await runGymbus(['get', 'b/j', path.join(folder, 'to')], nowhere);
+    expect(exitCode).toBe(1);
+    expect(stderr).toMatch(/^gymbus: no local stack runs on GYMBUS_DATA=.*; for another S3 set AWS_ENDPOINT_URL/);
+  });
+
   it('S3', async () => {
     const { exitCode, stderr } = await gymbus('get', 'b/j', path.join(folder, 'to'));
     expect(exitCode).toBe(1);

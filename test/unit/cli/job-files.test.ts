@@ -87,7 +87,7 @@ describe('job lines', () => {
   it('must be there', async () => {
     expect(await refusal(readJobLines(await linesFile('', '')))).toContain('holds no job: one JSON object a line');
     expect(await refusal(readJobLines('/no/such.jsonl'))).toContain('cannot read /no/such.jsonl');
-    expect(await refusal(readJobLines(folder))).toContain('it is a folder; name the files in it');
+    expect(await refusal(readJobLines(folder))).toContain('| gymbus submit -');
   });
 });
 
