@@ -447,7 +447,7 @@ def mix_entropy(seed):
 
 def renew_boot_id():
     """The kernel makes its boot id once, so all clones would share it: a file with a fresh one lies over it. Laid when
-    the helper starts: a mount wakes systemd, which tells everybody on the bus, 0.2 s of work in each clone."""
+    the helper starts: a mount wakes systemd, which tells everybody on the bus, in each clone."""
     text = f'{uuid.UUID(bytes=os.urandom(16), version=4)}\n'.encode('ascii')
     laid = os.path.exists(BOOT_ID_OVER)
     fd = os.open(BOOT_ID_OVER, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o444)

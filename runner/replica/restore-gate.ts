@@ -39,7 +39,7 @@ const HELPER_DEADLINE_MS = 15_000;
 const PICTURE_DEADLINE_MS = 15_000;
 /** A picture that is nearly the template's is good enough, but waiting a little makes it the same. */
 const RETURN_DEADLINE_MS = 3_000;
-/** A warm guest draws the pointer in less; a picture costs the host 10 ms of a processor. */
+/** A warm guest draws the pointer in less; a picture costs some 4 ms of QEMU's processor time, and as much of ours. */
 const POLL_MS = 20;
 /** A clone's picture is the template's, pixel for pixel; what may differ is a pointer's shadow, not a window. */
 const MAX_DIFFERENCE = 0.005;
