@@ -38,13 +38,6 @@ export type Start =
 /** The translation buffer fills as it is used; a small one thrashes (first command 2.3 s at 8 MiB, 0.3 s at 128). */
 const TCG_BUFFER_MIB = 128;
 
-/**
- * Without what is dear to emulate: copies by REP MOVSB go byte by byte, SMAP ends a translated block around each access to a program's
- * memory, five-level page tables are walked a level further. With
- * PKU and AVX left out as well it was 3 to 12 % less processor time an episode, in two runs; not measured for these three alone.
- */
-const TCG_PROCESSOR = 'max,-erms,-smap,-la57';
-
 /** Everything a template depends on, in QEMU's words; equal for a boot and for its clones. */
 export function hardwareArguments(hardware: Hardware): string[] {
   const { accelerator, vcpus, memoryMib, screen } = hardware;
@@ -52,7 +45,7 @@ export function hardwareArguments(hardware: Hardware): string[] {
     '-nodefaults',
     '-no-user-config',
     ...['-accel', accelerator === 'tcg' ? `tcg,tb-size=${TCG_BUFFER_MIB}` : 'kvm'],
-    ...['-cpu', accelerator === 'tcg' ? TCG_PROCESSOR : 'host'],
+    ...['-cpu', accelerator === 'tcg' ? 'max' : 'host'],
     ...['-smp', String(vcpus)],
     ...['-m', `${memoryMib}M`],
     ...['-machine', 'q35,memory-backend=ram,vmport=off,i8042=off,sata=off,smbus=off,dump-guest-core=off'],

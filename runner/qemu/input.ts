@@ -152,7 +152,8 @@ function plan(action: InputAction, screen: ScreenSize): Step[] {
         from = to;
       }
       // A program asks what is being dragged over it, and says whether it takes it with the next motion: without one more motion, and
-      // the time to answer it, it refuses what is dropped. On a busy host its answer may be late: so there and back once more.
+      // the time to answer it, it refuses what is dropped. The first motion is lost on a program that is only about to begin the drag, and
+      // has not yet grabbed the pointer: so there and back twice.
       const halt = moves.at(-1) ?? from.report;
       const atRest = (report: InputEvent[]): Step[] => [reports(report), { kind: 'rest' }];
       return [

@@ -1,12 +1,12 @@
 import { z } from 'zod';
-import { readKernelFile, readStat } from './proc-stat.ts';
+import { readKernelFile, readStat, waitsForDisk } from './proc-stat.ts';
 import type { QmpClient } from './qmp.ts';
 
 const Cpus = z.array(z.object({ 'thread-id': z.number() }));
 
 /** A moment of the guest's processors, as the host's scheduler accounts for them. Times are of all of them, since the machine's start. */
 export interface Load {
-  /** Whether none of them ran or waited for its turn at this moment. */
+  /** Whether at this moment none of them ran or waited for its turn, and nothing of the machine waited for the host's disk. */
   asleep: boolean;
   ranMs: number;
   /** Waited for its turn: on a busy host a guest with work to do gets little time. Booked when the wait is over. */
@@ -37,7 +37,7 @@ export class Processors {
       loads.push(load);
     }
     return {
-      asleep: loads.every(({ asleep }) => asleep),
+      asleep: loads.every(({ asleep }) => asleep) && !waitsForDisk(this.#pid),
       ranMs: loads.reduce((sum, { ranMs }) => sum + ranMs, 0),
       waitedMs: loads.reduce((sum, { waitedMs }) => sum + waitedMs, 0),
     };
@@ -55,5 +55,5 @@ function loadOf(task: string): Load | null {
   const times = readKernelFile(`${task}/schedstat`);
   if (stat === null || times === null) return null;
   const [ran = Number.NaN, waited = Number.NaN] = times.split(' ').map(Number);
-  return { asleep: stat[0] !== 'R', ranMs: ran / 1e6, waitedMs: waited / 1e6 };
+  return { asleep: stat[0] === 'S', ranMs: ran / 1e6, waitedMs: waited / 1e6 };
 }
