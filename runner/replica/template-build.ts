@@ -14,7 +14,7 @@ import { type BuildPhase, type BuildProgress, ProgressReporter } from './build-p
 import { gib } from './capacity.ts';
 import type { Engine } from './engine.ts';
 import { DESKTOP_PASSWORD, type ImageFiles } from './image-files.ts';
-import { parkingSpot } from './parking.ts';
+import { park } from './parking.ts';
 import { awaitDesktop } from './readiness.ts';
 import { runFolderOf } from './run-root.ts';
 import { stampOf, type TemplateRecord } from './template-record.ts';
@@ -101,7 +101,7 @@ export async function buildTemplate(
       }
     }
     report('settling', 'waiting for the desktop to stand still');
-    await machine.input.perform({ type: 'move', ...parkingSpot(hardware.screen) }, either);
+    await park(machine, either);
     await standStill(machine, image, either);
     const identity = {
       machine_id: await line(guest, '/etc/machine-id', either),
