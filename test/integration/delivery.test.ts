@@ -3,13 +3,14 @@ import { rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { attemptSuffix, beginAttempt } from '../../runner/bus/attempts.ts';
+import { ensureConsumer } from '../../runner/bus/consumers.ts';
 import { holdLease } from '../../runner/bus/lease.ts';
 import { commitOutcome } from '../../runner/bus/outcomes.ts';
 import type { JobMessage } from '../../runner/bus/pull.ts';
 import { Deliveries } from '../../runner/host/deliveries.ts';
 import { Drained } from '../../runner/job/classify.ts';
 import { afterCommit } from '../../runner/job/settlement.ts';
-import { eventually, pullOne } from '../support/bus-jobs.ts';
+import { eventually, keepConsumerState, pullOne } from '../support/bus-jobs.ts';
 import { noReservation, PictureDesk, reservationOf, TestRunner } from '../support/delivery.ts';
 import { NatsServer, openTestBus } from '../support/nats.ts';
 import { openPlace } from '../support/recording.ts';
@@ -157,6 +158,26 @@ describe('a runner that lost the bus for longer than its lease', () => {
     proxy.flush();
     expect(await playing).toMatchObject({ end: 'committed', result: { status: 'completed', attempts: 2 } });
     expect((await runner.attempts('outage')).map((attempt) => attempt.class)).toEqual(['host', null]);
+  });
+});
+
+describe('a nats-server killed before it has written down that it delivered a job', () => {
+  it('gives it to a second runner; the first stops, and the job is spent no attempt', async () => {
+    const { bus, nats } = servers;
+    const policy = { name: 'scripted', params: { actions: [{ type: 'wait', seconds: 12 }, { type: 'done' }] } };
+    await runner.publish('forgotten', { policy, retry: { max_attempts: 1 } });
+    const { name } = await ensureConsumer(bus, { image: 'debian-desktop', batch: 'forgotten' });
+    const forgetDelivery = await keepConsumerState(nats, name);
+    const first = runner.deliver('forgotten');
+    await eventually(async () => (await runner.attempts('forgotten')).length === 1);
+    await nats.kill();
+    await forgetDelivery();
+    await nats.start();
+    await eventually(() => bus.connected);
+    const second = runner.deliver('forgotten');
+    expect(await first).toMatchObject({ end: 'lost' });
+    expect(await second).toMatchObject({ end: 'committed', result: { status: 'completed', attempts: 2 } });
+    expect((await runner.attempts('forgotten')).map((attempt) => attempt.class)).toEqual(['host', null]);
   });
 });
 
