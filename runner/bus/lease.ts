@@ -37,8 +37,8 @@ export interface Lease extends Disposable {
   isHeld(): boolean;
   /** Removes the job from the queue: only after its outcome is committed. Sent even when the lease is lost. */
   ack(): Promise<Settled>;
-  /** Gives the job back, to be delivered again after `delayMs`. */
-  nak(delayMs?: number): Promise<Settled>;
+  /** Gives the job back, to be delivered again after `delayMs`. Repeated for no longer than `withinMs`, where that is given. */
+  nak(delayMs?: number, withinMs?: number): Promise<Settled>;
   /** Removes the job with a reason for the server's advisory: only after its outcome is committed. */
   term(reason: string): Promise<Settled>;
 }
@@ -119,9 +119,9 @@ class HeldLease implements Lease {
     return this.#settled;
   }
 
-  nak(delayMs = 0): Promise<Settled> {
+  nak(delayMs = 0, withinMs = this.#settleMs): Promise<Settled> {
     const delay = Math.round(delayMs * 1e6);
-    return this.#settleWhileHeld(delay > 0 ? `-NAK {"delay": ${delay}}` : '-NAK');
+    return this.#settleWhileHeld(delay > 0 ? `-NAK {"delay": ${delay}}` : '-NAK', withinMs);
   }
 
   term(reason: string): Promise<Settled> {
@@ -133,18 +133,18 @@ class HeldLease implements Lease {
   }
 
   /** A late nak or term would hit the job under its next holder. */
-  #settleWhileHeld(payload: string): Promise<Settled> {
+  #settleWhileHeld(payload: string, withinMs = this.#settleMs): Promise<Settled> {
     if (this.#settled !== undefined) return this.#settled;
     const held = this.isHeld();
     this.#stop();
-    this.#settled = !held ? Promise.resolve('lost') : this.#settle(payload);
+    this.#settled = !held ? Promise.resolve('lost') : this.#settle(payload, withinMs);
     return this.#settled;
   }
 
   /** The client's own confirmed ack remembers a time-out as done and sends nothing again; a plain request does. */
-  async #settle(payload: string): Promise<Settled> {
+  async #settle(payload: string, withinMs = this.#settleMs): Promise<Settled> {
     const heldOnly = payload !== '+ACK';
-    const endMs = performance.now() + this.#settleMs;
+    const endMs = performance.now() + withinMs;
     for (;;) {
       if (heldOnly && performance.now() >= this.#heldUntilMs) return 'unconfirmed';
       const leftMs = endMs - performance.now();

@@ -137,6 +137,25 @@ describe('a runner told to stop at once', () => {
   });
 });
 
+describe('a runner told to stop while the bus is away', () => {
+  it('does not wait for it to give a job back: that comes again by itself', async () => {
+    await using proxy = await startTcpProxy(servers.nats.port);
+    await using bus = await openTestBus(new NatsServer(proxy.port, '', ''));
+    await using stopping = new TestRunner({ ...servers, bus });
+    const policy = { name: 'scripted', params: { actions: [{ type: 'wait', seconds: 30 }, { type: 'done' }] } };
+    await runner.publish('left', { policy });
+    const stop = new AbortController();
+    const delivering = stopping.deliver('left', { stop: stop.signal });
+    await eventually(async () => (await runner.attempts('left')).length === 1);
+    proxy.up = 'hold';
+    proxy.down = 'hold';
+    stop.abort(new Drained('the runner stops'));
+    // What it recorded, and that the attempt is over, get 5 s; the job 2 s.
+    expect(await withinMs(12_000, delivering)).toMatchObject({ end: 'returned', failure: { class: 'host' } });
+    expect(await runner.queued('left')).toBe(true);
+  });
+});
+
 describe('a runner that lost the bus for longer than its lease', () => {
   it('costs the job no attempt, whoever has it by then', async () => {
     await using proxy = await startTcpProxy(servers.nats.port);
