@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { attemptSuffix, beginAttempt } from '../../runner/bus/attempts.ts';
 import { ensureConsumer } from '../../runner/bus/consumers.ts';
+import { ensureStreams } from '../../runner/bus/ensure.ts';
 import { holdLease } from '../../runner/bus/lease.ts';
 import { commitOutcome } from '../../runner/bus/outcomes.ts';
 import type { JobMessage } from '../../runner/bus/pull.ts';
@@ -12,7 +13,7 @@ import { Drained } from '../../runner/job/classify.ts';
 import { afterCommit } from '../../runner/job/settlement.ts';
 import { eventually, keepConsumerState, pullOne } from '../support/bus-jobs.ts';
 import { noReservation, PictureDesk, reservationOf, TestRunner } from '../support/delivery.ts';
-import { NatsServer, openTestBus } from '../support/nats.ts';
+import { NatsServer, openTestBus, recordingLog } from '../support/nats.ts';
 import { openPlace } from '../support/recording.ts';
 import { startS3Proxy } from '../support/s3-proxy.ts';
 import { sampleAttempt, sampleResult } from '../support/samples.ts';
@@ -135,6 +136,26 @@ describe('a runner told to stop at once', () => {
     // At once, not after ack_wait.
     expect(await runner.deliver(batch)).toMatchObject({ end: 'committed', result: { status: 'completed' } });
   });
+});
+
+describe('a stream that somebody removed', () => {
+  it.each(['GYMBUS_RESULTS', 'KV_GYMBUS_ATTEMPTS', 'KV_GYMBUS_BATCHES'])(
+    '%s is waited for until it is made again, with the job in hand',
+    async (stream) => {
+      await using own = await startServers();
+      const { log, lines } = recordingLog();
+      await using bus = await openTestBus(own.nats, { log });
+      await using there = new TestRunner({ ...own, bus });
+      await there.publish('removed', { retry: { max_attempts: 1 } });
+      const remove = () => own.bus.jsm.streams.delete(stream);
+      const delivering = there.deliver('removed', { pulled: remove });
+      const missing = ({ msg, cause }: Record<string, unknown>): boolean =>
+        msg === 'no answer from the bus; asking again' && cause === 'stream not found';
+      await eventually(() => lines().some(missing));
+      await ensureStreams(own.bus);
+      expect(await delivering).toMatchObject({ end: 'committed', result: { status: 'completed', attempts: 1 } });
+    },
+  );
 });
 
 describe('a runner told to stop while the bus is away', () => {
