@@ -99,20 +99,17 @@ export async function startLocalStack(settings: LocalStackSettings): Promise<Loc
     await makeBucket(address.s3);
     releases.push(await publishAddress(dataDir, address));
     log.info({ nats_port: natsPort, s3_port: s3Port, data: folder }, 'local stack runs');
-    const failed = new AbortController();
-    for (const server of [nats, s3]) {
-      server.failed.addEventListener('abort', () => {
-        log.error({ err: server.failed.reason }, 'a server of the local stack ended');
-        failed.abort(server.failed.reason);
-      });
-    }
+    // One may have ended already.
+    const failed = AbortSignal.any([nats.failed, s3.failed]);
+    failed.throwIfAborted();
+    failed.addEventListener('abort', () => log.error({ err: failed.reason }, 'a server of the local stack ended'));
     signal?.throwIfAborted();
     let stopping: Promise<void> | undefined;
     const stop = () => {
       stopping ??= releaseAll();
       return stopping;
     };
-    return { ...address, failed: failed.signal, stop, [Symbol.asyncDispose]: stop };
+    return { ...address, failed, stop, [Symbol.asyncDispose]: stop };
   } catch (error) {
     await releaseAll();
     throw error;

@@ -1,9 +1,18 @@
 import { setMaxListeners } from 'node:events';
+import { performance } from 'node:perf_hooks';
 import { type JetStreamClient, type JetStreamManager, jetstream } from '@nats-io/jetstream';
 import type { NatsConnection } from '@nats-io/transport-node';
 import type { Logger } from 'pino';
 import { type BusNames, busNames } from '../../schemas/index.ts';
 import { type ConnectSettings, connectBus } from './connection.ts';
+
+/** What a connection made anew tells of the one that was lost. */
+export interface Reconnection {
+  /** When the old one was found lost, in monotonic milliseconds. */
+  lostAtMs: number;
+  /** The very process as before answers: it has forgotten nothing. */
+  sameServer: boolean;
+}
 
 /** An open connection to the bus and its names; every function of this folder takes one. */
 export interface Bus extends AsyncDisposable {
@@ -17,7 +26,7 @@ export interface Bus extends AsyncDisposable {
   /** Aborted when the present connection is lost: what was asked on it will not be answered. A new one with each connection. */
   readonly connection: AbortSignal;
   /** Calls back after each reconnection, when whatever was announced meanwhile has been missed. @returns how to stop it */
-  onReconnect(callback: () => void): () => void;
+  onReconnect(callback: (reconnection: Reconnection) => void): () => void;
 }
 
 export interface BusSettings extends ConnectSettings {
@@ -42,7 +51,7 @@ class OpenBus implements Bus {
   readonly names: BusNames;
   readonly log: Logger;
   #connection = newConnection();
-  readonly #onReconnect = new Set<() => void>();
+  readonly #onReconnect = new Set<(reconnection: Reconnection) => void>();
   readonly #watching: Promise<void>;
 
   constructor(nc: NatsConnection, jsm: JetStreamManager, names: BusNames, log: Logger) {
@@ -62,20 +71,25 @@ class OpenBus implements Bus {
     return this.#connection.signal;
   }
 
-  onReconnect(callback: () => void): () => void {
+  onReconnect(callback: (reconnection: Reconnection) => void): () => void {
     this.#onReconnect.add(callback);
     return () => this.#onReconnect.delete(callback);
   }
 
   async #watch(): Promise<void> {
+    let server = this.nc.info?.server_id;
+    let lostAtMs = performance.now();
     for await (const status of this.nc.status()) {
       if (status.type === 'disconnect') {
+        lostAtMs = performance.now();
         this.#connection.abort();
         this.log.warn({ server: status.server }, 'connection to NATS lost; reconnecting');
       } else if (status.type === 'reconnect') {
         this.#connection = newConnection();
         this.log.info({ server: status.server, version: this.nc.info?.version }, 'connected to NATS again');
-        for (const callback of this.#onReconnect) callback();
+        const sameServer = this.nc.info?.server_id === server;
+        server = this.nc.info?.server_id;
+        for (const callback of this.#onReconnect) callback({ lostAtMs, sameServer });
       } else if (status.type === 'error') {
         this.log.warn({ err: status.error }, 'NATS reports an error');
       } else if (status.type === 'ldm') {

@@ -1,7 +1,7 @@
 import { performance } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RequestError } from '@nats-io/transport-node';
-import type { Bus } from './index.ts';
+import type { Bus, Reconnection } from './index.ts';
 import type { JobMessage } from './pull.ts';
 import { REQUEST_MS } from './stored.ts';
 
@@ -9,6 +9,9 @@ import { REQUEST_MS } from './stored.ts';
  * A lease is our hold on one delivered job. The server gives the job to somebody else once ack_wait has passed since the
  * delivery or the last beat it received, and tells us nothing. So we count ourselves, on the monotonic clock, from the
  * moment a beat was *sent* that the server later confirmed: never later than the server counts.
+ * A server writes deliveries and beats to disk a moment after they happened. One that was killed meanwhile has forgotten
+ * them, and tells nothing of that either: it confirms beats of a job that it gives to somebody else. So after a restart
+ * only what it surely wrote counts.
  * Once lost, a lease never comes back: the job may be played elsewhere, and only the fence decides whose outcome stands.
  */
 
@@ -34,8 +37,8 @@ export interface Lease extends Disposable {
   isHeld(): boolean;
   /** Removes the job from the queue: only after its outcome is committed. Sent even when the lease is lost. */
   ack(): Promise<Settled>;
-  /** Gives the job back, to be delivered again after `delayMs`. */
-  nak(delayMs?: number): Promise<Settled>;
+  /** Gives the job back, to be delivered again after `delayMs`. Repeated for no longer than `withinMs`, where that is given. */
+  nak(delayMs?: number, withinMs?: number): Promise<Settled>;
   /** Removes the job with a reason for the server's advisory: only after its outcome is committed. */
   term(reason: string): Promise<Settled>;
 }
@@ -53,6 +56,16 @@ export interface LeaseSettings {
 export const DELIVER_LIMIT_MS = 6 * 3_600_000;
 const SETTLE_MS = 30_000;
 
+/** nats-server writes a consumer's state within 0.1 s, ten times more on a slow disk; the times in it are whole seconds. */
+const WRITTEN_MS = 1_000;
+const WHOLE_SECOND_MS = 1_000;
+
+/** A delivery or a beat that the server has answered: counted from when it was sent, known to the server since. */
+interface Mark {
+  sentAtMs: number;
+  answeredAtMs: number;
+}
+
 /** Starts beating at once, every third of ack_wait. Dispose to stop; a lease disposed unsettled is left to ack_wait. */
 export function holdLease(bus: Bus, message: JobMessage, settings: LeaseSettings): Lease {
   return new HeldLease(bus, message, settings);
@@ -65,6 +78,9 @@ class HeldLease implements Lease {
   readonly #ackWaitMs: number;
   readonly #settleMs: number;
   readonly #limitAtMs: number;
+  readonly #stopReconnect: () => void;
+  /** The last one, and the one before. */
+  #marks: [Mark, Mark | null];
   #heldUntilMs: number;
   #beating = true;
   #settled: Promise<Settled> | undefined;
@@ -77,7 +93,9 @@ class HeldLease implements Lease {
     this.#ackWaitMs = settings.ackWaitMs;
     this.#settleMs = settings.settleMs ?? SETTLE_MS;
     this.#limitAtMs = message.askedAtMs + (settings.deliverLimitMs ?? DELIVER_LIMIT_MS);
+    this.#marks = [{ sentAtMs: message.askedAtMs, answeredAtMs: performance.now() }, null];
     this.#heldUntilMs = message.askedAtMs + settings.ackWaitMs;
+    this.#stopReconnect = bus.onReconnect((reconnection) => this.#doubt(reconnection));
     this.#scheduleBeat(settings.ackWaitMs / 3);
     this.#watchExpiry();
   }
@@ -101,9 +119,9 @@ class HeldLease implements Lease {
     return this.#settled;
   }
 
-  nak(delayMs = 0): Promise<Settled> {
+  nak(delayMs = 0, withinMs = this.#settleMs): Promise<Settled> {
     const delay = Math.round(delayMs * 1e6);
-    return this.#settleWhileHeld(delay > 0 ? `-NAK {"delay": ${delay}}` : '-NAK');
+    return this.#settleWhileHeld(delay > 0 ? `-NAK {"delay": ${delay}}` : '-NAK', withinMs);
   }
 
   term(reason: string): Promise<Settled> {
@@ -115,18 +133,18 @@ class HeldLease implements Lease {
   }
 
   /** A late nak or term would hit the job under its next holder. */
-  #settleWhileHeld(payload: string): Promise<Settled> {
+  #settleWhileHeld(payload: string, withinMs = this.#settleMs): Promise<Settled> {
     if (this.#settled !== undefined) return this.#settled;
     const held = this.isHeld();
     this.#stop();
-    this.#settled = !held ? Promise.resolve('lost') : this.#settle(payload);
+    this.#settled = !held ? Promise.resolve('lost') : this.#settle(payload, withinMs);
     return this.#settled;
   }
 
   /** The client's own confirmed ack remembers a time-out as done and sends nothing again; a plain request does. */
-  async #settle(payload: string): Promise<Settled> {
+  async #settle(payload: string, withinMs = this.#settleMs): Promise<Settled> {
     const heldOnly = payload !== '+ACK';
-    const endMs = performance.now() + this.#settleMs;
+    const endMs = performance.now() + withinMs;
     for (;;) {
       if (heldOnly && performance.now() >= this.#heldUntilMs) return 'unconfirmed';
       const leftMs = endMs - performance.now();
@@ -157,6 +175,7 @@ class HeldLease implements Lease {
     this.#check();
     if (!this.#beating) return;
     if (answer === 'confirmed') {
+      this.#marks = [{ sentAtMs, answeredAtMs: performance.now() }, this.#marks[0]];
       this.#heldUntilMs = sentAtMs + this.#ackWaitMs;
       this.#scheduleBeat(this.#ackWaitMs / 3 - (performance.now() - sentAtMs));
     } else {
@@ -185,11 +204,29 @@ class HeldLease implements Lease {
     if (!this.#beating) return;
     const nowMs = performance.now();
     if (nowMs < this.#heldUntilMs && nowMs < this.#limitAtMs) return;
-    this.#stop();
-    const why =
+    this.#lose(
       nowMs >= this.#limitAtMs
         ? `the job was held for ${Math.round((nowMs - this.message.askedAtMs) / 1000)} s, the most a delivery may take`
-        : `no beat was confirmed within ack_wait (${this.#ackWaitMs} ms): the job may be played elsewhere by now`;
+        : `no beat was confirmed within ack_wait (${this.#ackWaitMs} ms): the job may be played elsewhere by now`,
+    );
+  }
+
+  /** Another process answers: what the former one had not yet written is forgotten. */
+  #doubt({ lostAtMs, sameServer }: Reconnection): void {
+    if (sameServer || !this.#beating) return;
+    const written = this.#marks.find((mark) => mark !== null && lostAtMs - mark.answeredAtMs >= WRITTEN_MS);
+    if (!written) {
+      this.#lose('nats-server was restarted right after it gave us the job, and may have forgotten that');
+      return;
+    }
+    this.#marks = [written, null];
+    this.#heldUntilMs = written.sentAtMs + this.#ackWaitMs - WHOLE_SECOND_MS;
+    clearTimeout(this.#expiryTimer);
+    this.#watchExpiry();
+  }
+
+  #lose(why: string): void {
+    this.#stop();
     this.#lost.abort(new LeaseLost(why));
   }
 
@@ -197,6 +234,7 @@ class HeldLease implements Lease {
     this.#beating = false;
     clearTimeout(this.#beatTimer);
     clearTimeout(this.#expiryTimer);
+    this.#stopReconnect();
   }
 }
 

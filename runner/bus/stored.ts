@@ -129,25 +129,35 @@ function isNotEnabled(error: unknown): boolean {
   return error instanceof Error && error.name === 'JetStreamNotEnabled' && !(error instanceof JetStreamError);
 }
 
+function isStreamMissing(error: unknown): boolean {
+  return error instanceof JetStreamApiError && error.code === JetStreamApiCodes.StreamNotFound;
+}
+
 /** How often it is told that the bus does not answer, however many ask. */
 const TELL_MS = 5_000;
 const toldAtMs = new WeakMap<Bus, number>();
 
-/** Repeats an idempotent exchange for as long as the bus is away. @throws what is no silence, or the signal's reason */
+/**
+ * Repeats an idempotent exchange for as long as the bus is away. A missing stream is as good as no bus to who has a
+ * signal, and so may wait until it is made again; to all others it is an answer.
+ * @throws what is no silence, or the signal's reason
+ */
 export function untilAnswered<T>(
   bus: Bus,
   what: string,
   exchange: () => Promise<T>,
   { signal, patienceMs }: Patience = {},
 ): Promise<T> {
+  const mayPass = (error: unknown): boolean =>
+    error instanceof BusAway || (signal !== undefined && isStreamMissing(error));
   return pRetry(exchange, {
     retries: Number.POSITIVE_INFINITY,
     minTimeout: FIRST_PAUSE_MS,
     maxTimeout: LONGEST_PAUSE_MS,
-    shouldRetry: ({ error }) => error instanceof BusAway && !bus.nc.isClosed(),
+    shouldRetry: ({ error }) => mayPass(error) && !bus.nc.isClosed(),
     maxRetryTime: patienceMs ?? Number.POSITIVE_INFINITY,
     onFailedAttempt: ({ error, attemptNumber }) => {
-      if (!(error instanceof BusAway) || performance.now() - (toldAtMs.get(bus) ?? -TELL_MS) < TELL_MS) return;
+      if (!mayPass(error) || performance.now() - (toldAtMs.get(bus) ?? -TELL_MS) < TELL_MS) return;
       toldAtMs.set(bus, performance.now());
       bus.log.warn({ what, attempt: attemptNumber, cause: error.message }, 'no answer from the bus; asking again');
     },

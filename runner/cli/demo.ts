@@ -25,14 +25,24 @@ export const demoCommand = new Command('demo')
     using interrupt = new Interrupt();
     using _npm = await watchNpm(() => interrupt.stop('the npm that started this is gone'));
     await using gym = (await findLocalStack()) === null ? await startLocalGym(interrupt) : null;
-    await using bus = await openClientBus(gym?.config ?? (await clientConfig()));
-    await ensureStreams(bus);
-    // Nobody waits for its jobs any more.
-    interrupt.signal.addEventListener('abort', () => gym?.runner.hurry(), { once: true });
-    const batch = `demo-${new Date().toISOString().slice(0, 19).replaceAll(/[-:]/g, '').replace('T', '-')}`;
-    const results = await playDemo(bus, batch, interrupt.signal);
-    await tell(batch, results, gym);
+    try {
+      await playAndTell(gym, interrupt.signal);
+    } catch (error) {
+      // Whatever was waited for then fails in its own way.
+      interrupt.signal.throwIfAborted();
+      throw error;
+    }
   });
+
+async function playAndTell(gym: LocalGym | null, signal: AbortSignal): Promise<void> {
+  await using bus = await openClientBus(gym?.config ?? (await clientConfig()));
+  await ensureStreams(bus);
+  // Nobody waits for its jobs any more.
+  signal.addEventListener('abort', () => gym?.runner.hurry(), { once: true });
+  const batch = `demo-${new Date().toISOString().slice(0, 19).replaceAll(/[-:]/g, '').replace('T', '-')}`;
+  const results = await playDemo(bus, batch, signal);
+  await tell(batch, results, gym);
+}
 
 async function playDemo(bus: Bus, batch: string, signal: AbortSignal): Promise<Result[]> {
   const jobs = demoBatch(batch);

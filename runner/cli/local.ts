@@ -43,13 +43,14 @@ export async function startLocalGym(interrupt: Interrupt): Promise<LocalGym> {
   const logFile = path.join(logs, 'gymbus.log');
   const log = createLog({ ...base.log, format: 'json' }, logFile);
   const stack = await startStack(base, log, signal);
-  // Without server or runner whoever waits for jobs would wait for ever.
-  const stop = (reason: unknown): void => interrupt.stop(reason instanceof Error ? reason.message : String(reason));
-  stack.failed.addEventListener('abort', () => stop(stack.failed.reason), { once: true });
+  // Without server or runner whoever waits for jobs would wait for ever. What is played without a server can go nowhere.
+  const onFailed = (): void => interrupt.fail(messageOf(stack.failed.reason));
+  if (stack.failed.aborted) onFailed();
+  stack.failed.addEventListener('abort', onFailed, { once: true });
   try {
     const config = configOf({ ...process.env, ...stackEnvironment(stack) });
     const runner = await startRunner(config, images, log, interrupt);
-    runner.failed.catch(stop);
+    runner.failed.catch((error: unknown) => interrupt.stop(messageOf(error)));
     return {
       ...{ config, stack, runner, logFile },
       async [Symbol.asyncDispose]() {
@@ -87,4 +88,8 @@ async function startRunner(config: Config, images: Image[], log: Logger, interru
   } finally {
     view.stop();
   }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }

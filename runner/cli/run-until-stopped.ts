@@ -27,6 +27,7 @@ export async function untilStopped(
     if (interrupt.signal.aborted) resolve();
     else interrupt.signal.addEventListener('abort', () => resolve(), { once: true });
   });
+  if (interrupt.hurry.aborted) runner.hurry();
   interrupt.hurry.addEventListener('abort', () => runner.hurry(), { once: true });
   try {
     await Promise.race([stopped, runner.failed]);

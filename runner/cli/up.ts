@@ -15,8 +15,11 @@ export const upCommand = new Command('up')
     console.log(banner(gym));
     await untilStopped(gym.runner, interrupt, (jobs) => {
       const seconds = Math.round(gym.config.drainMs / 1_000);
+      const one = jobs === 1;
       console.error(
-        `\nstopping: ${jobs === 1 ? '1 job has' : `${jobs} jobs have`} ${seconds} s to end, then go back to the queue; Ctrl-C again gives them back now`,
+        gym.stack.failed.aborted
+          ? `\nstopping, for a server of the stack ended; ${one ? '1 job stays' : `${jobs} jobs stay`} in the queue`
+          : `\nstopping: ${one ? '1 job has' : `${jobs} jobs have`} ${seconds} s to end, then go back to the queue; Ctrl-C again gives them back now`,
       );
     });
     const { reason } = interrupt.signal;

@@ -18,6 +18,9 @@ import { afterCommit, refuse, settle } from './settlement.ts';
 
 /** A job for a later gymbus: one of its runners will find it within this time. */
 const NEWER_DELAY_MS = 30_000;
+/** A runner that leaves tells a bus that does not answer for so long that it gives a job back; then ack_wait does. */
+const LEAVING_MS = 2_000;
+
 /**
  * Sees one delivered job to its end, by the law of delivery. Never throws: whatever goes wrong leaves the job in the
  * queue, where another delivery finds it.
@@ -111,6 +114,6 @@ async function giveBack({ player, lease }: Delivery, failure: AttemptFailed): Pr
     message: failure.message,
     delay_ms: delayMs,
   });
-  await lease.nak(delayMs);
+  await lease.nak(delayMs, drained ? LEAVING_MS : undefined);
   return { end: 'returned', failure };
 }

@@ -3,15 +3,17 @@ import { rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { attemptSuffix, beginAttempt } from '../../runner/bus/attempts.ts';
+import { ensureConsumer } from '../../runner/bus/consumers.ts';
+import { ensureStreams } from '../../runner/bus/ensure.ts';
 import { holdLease } from '../../runner/bus/lease.ts';
 import { commitOutcome } from '../../runner/bus/outcomes.ts';
 import type { JobMessage } from '../../runner/bus/pull.ts';
 import { Deliveries } from '../../runner/host/deliveries.ts';
 import { Drained } from '../../runner/job/classify.ts';
 import { afterCommit } from '../../runner/job/settlement.ts';
-import { eventually, pullOne } from '../support/bus-jobs.ts';
+import { eventually, keepConsumerState, pullOne } from '../support/bus-jobs.ts';
 import { noReservation, PictureDesk, reservationOf, TestRunner } from '../support/delivery.ts';
-import { NatsServer, openTestBus } from '../support/nats.ts';
+import { NatsServer, openTestBus, recordingLog } from '../support/nats.ts';
 import { openPlace } from '../support/recording.ts';
 import { startS3Proxy } from '../support/s3-proxy.ts';
 import { sampleAttempt, sampleResult } from '../support/samples.ts';
@@ -136,6 +138,45 @@ describe('a runner told to stop at once', () => {
   });
 });
 
+describe('a stream that somebody removed', () => {
+  it.each(['GYMBUS_RESULTS', 'KV_GYMBUS_ATTEMPTS', 'KV_GYMBUS_BATCHES'])(
+    '%s is waited for until it is made again, with the job in hand',
+    async (stream) => {
+      await using own = await startServers();
+      const { log, lines } = recordingLog();
+      await using bus = await openTestBus(own.nats, { log });
+      await using there = new TestRunner({ ...own, bus });
+      await there.publish('removed', { retry: { max_attempts: 1 } });
+      const remove = () => own.bus.jsm.streams.delete(stream);
+      const delivering = there.deliver('removed', { pulled: remove });
+      const missing = ({ msg, cause }: Record<string, unknown>): boolean =>
+        msg === 'no answer from the bus; asking again' && cause === 'stream not found';
+      await eventually(() => lines().some(missing));
+      await ensureStreams(own.bus);
+      expect(await delivering).toMatchObject({ end: 'committed', result: { status: 'completed', attempts: 1 } });
+    },
+  );
+});
+
+describe('a runner told to stop while the bus is away', () => {
+  it('does not wait for it to give a job back: that comes again by itself', async () => {
+    await using proxy = await startTcpProxy(servers.nats.port);
+    await using bus = await openTestBus(new NatsServer(proxy.port, '', ''));
+    await using stopping = new TestRunner({ ...servers, bus });
+    const policy = { name: 'scripted', params: { actions: [{ type: 'wait', seconds: 30 }, { type: 'done' }] } };
+    await runner.publish('left', { policy });
+    const stop = new AbortController();
+    const delivering = stopping.deliver('left', { stop: stop.signal });
+    await eventually(async () => (await runner.attempts('left')).length === 1);
+    proxy.up = 'hold';
+    proxy.down = 'hold';
+    stop.abort(new Drained('the runner stops'));
+    // What it recorded, and that the attempt is over, get 5 s; the job 2 s.
+    expect(await withinMs(12_000, delivering)).toMatchObject({ end: 'returned', failure: { class: 'host' } });
+    expect(await runner.queued('left')).toBe(true);
+  });
+});
+
 describe('a runner that lost the bus for longer than its lease', () => {
   it('costs the job no attempt, whoever has it by then', async () => {
     await using proxy = await startTcpProxy(servers.nats.port);
@@ -157,6 +198,26 @@ describe('a runner that lost the bus for longer than its lease', () => {
     proxy.flush();
     expect(await playing).toMatchObject({ end: 'committed', result: { status: 'completed', attempts: 2 } });
     expect((await runner.attempts('outage')).map((attempt) => attempt.class)).toEqual(['host', null]);
+  });
+});
+
+describe('a nats-server killed before it has written down that it delivered a job', () => {
+  it('gives it to a second runner; the first stops, and the job is spent no attempt', async () => {
+    const { bus, nats } = servers;
+    const policy = { name: 'scripted', params: { actions: [{ type: 'wait', seconds: 12 }, { type: 'done' }] } };
+    await runner.publish('forgotten', { policy, retry: { max_attempts: 1 } });
+    const { name } = await ensureConsumer(bus, { image: 'debian-desktop', batch: 'forgotten' });
+    const forgetDelivery = await keepConsumerState(nats, name);
+    const first = runner.deliver('forgotten');
+    await eventually(async () => (await runner.attempts('forgotten')).length === 1);
+    await nats.kill();
+    await forgetDelivery();
+    await nats.start();
+    await eventually(() => bus.connected);
+    const second = runner.deliver('forgotten');
+    expect(await first).toMatchObject({ end: 'lost' });
+    expect(await second).toMatchObject({ end: 'committed', result: { status: 'completed', attempts: 2 } });
+    expect((await runner.attempts('forgotten')).map((attempt) => attempt.class)).toEqual(['host', null]);
   });
 });
 

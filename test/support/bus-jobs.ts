@@ -1,7 +1,11 @@
+import { existsSync } from 'node:fs';
+import { readFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
 import { ensureConsumer } from '../../runner/bus/consumers.ts';
 import type { Bus } from '../../runner/bus/index.ts';
 import { type JobMessage, pull } from '../../runner/bus/pull.ts';
 import { messageId, type TrajectoryJobInput } from '../../schemas/index.ts';
+import type { NatsServer } from './nats.ts';
 import { sampleJob } from './samples.ts';
 
 /** Publishes a job the way a foreign publisher would. */
@@ -18,6 +22,17 @@ export async function pullOne(bus: Bus, ackWaitMs: number, batch = 'night-42'): 
   const [message] = messages;
   if (!message) throw new Error(`no job: ${end}`);
   return message;
+}
+
+/**
+ * Reads what the server has written of a consumer.
+ * @returns puts it back, with the server down: as if it had been killed before it wrote more, which takes it 0.1 s
+ */
+export async function keepConsumerState(server: NatsServer, consumer: string): Promise<() => Promise<void>> {
+  const file = path.join(server.folder, 'store/jetstream/$G/streams/GYMBUS_JOBS/obs', consumer, 'o.dat');
+  await eventually(() => existsSync(file));
+  const written = await readFile(file);
+  return () => writeFile(file, written);
 }
 
 /** Messages left in the jobs stream. */

@@ -36,6 +36,11 @@ export class Terminal implements AsyncDisposable {
     void this.#exited.then(() => this.#tell());
   }
 
+  /** Of the terminal; the command is below it. */
+  get pid(): number {
+    return this.#child.pid ?? 0;
+  }
+
   /** Everything the terminal was sent, escape sequences included. */
   get sent(): string {
     return this.#sent;
