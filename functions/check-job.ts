@@ -1,5 +1,5 @@
-import { z } from 'zod';
-import { explainIssues, type Getter, type SetupStep, type TrajectoryJob } from '../schemas/index.ts';
+import type { z } from 'zod';
+import { type Getter, quote, readBy, type SetupStep, type TrajectoryJob } from '../schemas/index.ts';
 import type { MetricFunction } from './contract.ts';
 import { INFEASIBLE } from './evaluation/metrics/infeasible.ts';
 import { type Check, planOf } from './evaluation/plan.ts';
@@ -89,34 +89,10 @@ function expectedProblems(at: Path, expected: Getter | null, metric: MetricFunct
 }
 
 function unknownName(at: Path, kind: string, name: string, known: Iterable<string>): string {
-  return `${at.join('.')}: there is no ${kind} ${JSON.stringify(name)}; known are ${[...known].sort().join(', ')}`;
+  return `${at.join('.')}: there is no ${kind} ${quote(name)}; known are ${[...known].sort().join(', ')}`;
 }
 
 function parameterProblems(at: Path, schema: z.ZodType, value: unknown): string[] {
-  const parsed = schema.safeParse(value);
-  if (parsed.success) return [];
-  // The value is put back where the path says it lies, so that each line tells the whole path.
-  const read = { schema, depth: at.length };
-  const whole = at.reduceRight<unknown>((inner, key) => ({ [key]: inner }), value);
-  return parsed.error.issues
-    .flatMap((issue) => plain(issue, []))
-    .map((issue) => explainIssues(new z.ZodError([{ ...issue, path: [...at, ...issue.path] }]), whole, read));
-}
-
-type Issue = z.core.$ZodIssue;
-
-/** An issue of a union as those of the branch that was meant: the one whose outermost kind fits. */
-function plain(issue: Issue, prefix: readonly PropertyKey[]): Issue[] {
-  const path = [...prefix, ...issue.path];
-  if (issue.code !== 'invalid_union') return [{ ...issue, path }];
-  const meant = issue.errors.find(
-    (branch) => !branch.some((inner) => inner.path.length === 0 && inner.code === 'invalid_type'),
-  );
-  if (meant) return meant.flatMap((inner) => plain(inner, path));
-  const messages = new Set(issue.errors.flat().map(({ message }) => message));
-  if (messages.size === 0) return [{ ...issue, path }];
-  if ([...messages].every((message) => message.endsWith('received undefined'))) {
-    return [{ ...issue, path, message: 'is missing' }];
-  }
-  return [{ ...issue, path, message: [...messages].join(', or ') }];
+  const read = readBy(schema, value, at);
+  return read.ok ? [] : read.problems;
 }

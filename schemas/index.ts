@@ -4,6 +4,7 @@ export * from './attempts.ts';
 export * from './batch.ts';
 export * from './event.ts';
 export * from './id.ts';
+export * from './issues.ts';
 export * from './job.ts';
 export * from './keys.ts';
 export * from './manifest.ts';

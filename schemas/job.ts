@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { Id } from './id.ts';
-import { knownFields } from './known-fields.ts';
+import { Id, ImageName } from './id.ts';
+import { joinProblems, readBy } from './issues.ts';
 
 export const JOB_SCHEMA = 'gymbus.job.v1';
 
@@ -63,7 +63,7 @@ export const TrajectoryJob = z.strictObject({
   schema: z.literal(JOB_SCHEMA),
   batch_id: Id,
   job_id: Id,
-  image: Id,
+  image: ImageName,
   instruction: z.string().max(65_536),
   setup: z.array(SetupStep).max(256).default([]),
   policy: PolicyRef,
@@ -77,7 +77,10 @@ export const TrajectoryJob = z.strictObject({
   metadata: z
     .record(z.string(), z.json())
     .default({})
-    .refine((given) => Buffer.byteLength(JSON.stringify(given)) <= MAX_METADATA_BYTES, 'is more than 256 KiB of JSON'),
+    .refine(
+      (given) => Buffer.byteLength(JSON.stringify(given)) <= MAX_METADATA_BYTES,
+      'must be at most 256 KiB of JSON',
+    ),
 });
 export type TrajectoryJob = z.infer<typeof TrajectoryJob>;
 /** A job as a publisher writes it, defaults left out. */
@@ -90,7 +93,7 @@ export type ParsedJob =
   | { kind: 'invalid'; reason: string };
 
 /**
- * Reads a job message. Never throws: what is wrong is said in `reason`, a line a field, each with the value received.
+ * Reads a job message. Never throws: what is wrong is said in `reason`, field by field, each with the value received.
  * @param bytes the message body, UTF-8 JSON
  */
 export function parseJob(bytes: Uint8Array): ParsedJob {
@@ -105,10 +108,8 @@ export function parseJob(bytes: Uint8Array): ParsedJob {
   if (typeof version === 'string' && /^gymbus\.job\.v1\.[1-9][0-9]*$|^gymbus\.job\.v[2-9][0-9.]*$/.test(version)) {
     return { kind: 'newer', version };
   }
-  const parsed = TrajectoryJob.safeParse(body);
-  return parsed.success
-    ? { kind: 'job', job: parsed.data }
-    : { kind: 'invalid', reason: explainIssues(parsed.error, body, { schema: TrajectoryJob }) };
+  const read = readBy(TrajectoryJob, body);
+  return read.ok ? { kind: 'job', job: read.data } : { kind: 'invalid', reason: joinProblems(read.problems) };
 }
 
 /** A job that means something has about ten; what reads and writes it calls itself once a level. */
@@ -117,33 +118,4 @@ const MAX_DEPTH = 64;
 function isDeeper(value: unknown, levels: number): boolean {
   if (typeof value !== 'object' || value === null) return false;
   return levels === 0 || Object.values(value).some((inner) => isDeeper(inner, levels - 1));
-}
-
-/** Who has made more mistakes than this has made one many times. */
-const MOST_ISSUES = 20;
-
-/**
- * One line a problem: the field's path, what is wrong, and the value received (cut at 80 characters).
- * @param read what the value was read by, and how deep in it that begins: then an unknown field is told which are known
- */
-export function explainIssues(error: z.ZodError, value: unknown, read?: { schema: z.ZodType; depth?: number }): string {
-  const more = error.issues.length - MOST_ISSUES;
-  return error.issues
-    .slice(0, MOST_ISSUES)
-    .map((issue) => {
-      const path = issue.path.map(String).join('.') || '(the whole)';
-      if (issue.code === 'unrecognized_keys') {
-        const known = read ? knownFields(read.schema, issue.path.slice(read.depth ?? 0)) : [];
-        const unknown = `unknown field ${issue.keys.map((k) => JSON.stringify(k)).join(', ')}`;
-        return `${path === '(the whole)' ? '' : `${path}: `}${unknown}${known.length > 0 ? `; known are ${known.join(', ')}` : ''}`;
-      }
-      return `${path}: ${issue.message} (got ${quote(issue.path.reduce<unknown>((at, key) => (at as Record<PropertyKey, unknown> | undefined)?.[key], value))})`;
-    })
-    .concat(more > 0 ? [`and ${more} more`] : [])
-    .join('; ');
-}
-
-function quote(value: unknown): string {
-  const text = value === undefined ? 'nothing' : JSON.stringify(value);
-  return text.length > 80 ? `${text.slice(0, 77)}...` : text;
 }

@@ -6,7 +6,7 @@ import { splitWords, WordsError } from './words.ts';
 
 /** True or false; some of OSWorld's tasks write it as a text. */
 export const Flag = z
-  .union([z.boolean(), z.enum(['true', 'True', 'false', 'False'])])
+  .union([z.boolean(), z.enum(['true', 'True', 'false', 'False'])], 'must be true or false')
   .transform((value) => value === true || value === 'true' || value === 'True');
 
 const Word = z.string().refine((word) => !word.includes('\0'), 'must not hold a NUL character');

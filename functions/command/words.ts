@@ -25,7 +25,7 @@ export function splitWords(line: string): string[] {
       quote = null;
     } else if (char === '\\' && quote !== "'") {
       const next = line.charAt(++at);
-      if (next === '') throw new WordsError(`nothing follows the backslash at the end of ${JSON.stringify(line)}`);
+      if (next === '') throw new WordsError('nothing follows the backslash at its end');
       // Between double quotes a backslash escapes only these two; before anything else it stands for itself.
       const escapes = quote === null || next === '"' || next === '\\';
       word = (word ?? '') + (escapes ? next : `\\${next}`);
@@ -33,7 +33,7 @@ export function splitWords(line: string): string[] {
       word = (word ?? '') + char;
     }
   }
-  if (quote !== null) throw new WordsError(`the quote ${quote} is never closed in ${JSON.stringify(line)}`);
+  if (quote !== null) throw new WordsError(`the quote ${quote} is never closed`);
   if (word !== null) words.push(word);
   return words;
 }

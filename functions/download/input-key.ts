@@ -1,4 +1,4 @@
-import { objectKeys } from '../../schemas/index.ts';
+import { objectKeys, quote } from '../../schemas/index.ts';
 
 /** S3's own limit. */
 const MOST_KEY_BYTES = 1024;
@@ -25,9 +25,7 @@ export function checkedInputKey(key: string, batch: string): string {
   const segments = key.split('/');
   const legal = segments.every((name) => name !== '' && name !== '.' && name !== '..' && !ILLEGAL.test(name));
   if (!key.startsWith(folder) || !legal || Buffer.byteLength(key) > MOST_KEY_BYTES) {
-    throw new InputKeyError(
-      `${JSON.stringify(key)} is not a file under ${folder}; put it there, nothing else can be named`,
-    );
+    throw new InputKeyError(`${quote(key)} is not a file under ${folder}; put it there, nothing else can be named`);
   }
   return key;
 }

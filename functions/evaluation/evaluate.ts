@@ -1,5 +1,5 @@
-import type { Action, Evaluator, Getter } from '../../schemas/index.ts';
-import { EvaluatorError, type JobContext } from '../contract.ts';
+import { type Action, type Evaluator, type Getter, joinProblems, readBy } from '../../schemas/index.ts';
+import { EvaluatorError, type JobContext, type MetricFunction } from '../contract.ts';
 import { type Guest, GuestFileError } from '../guest.ts';
 import type { Functions } from '../registry.ts';
 import { runSetup, type SetupListener } from '../setup/run.ts';
@@ -80,7 +80,7 @@ async function scoreOf(check: Check, input: EvaluationInput, signal: AbortSignal
   let score: number;
   try {
     const expected = check.expected ? await stateOf(check.expected, input, signal) : undefined;
-    score = metric.score(result, metric.expected?.parse(expected), metric.options.parse(check.options));
+    score = metric.score(result, expectedOf(metric, expected), metric.options.parse(check.options));
   } catch (error) {
     throw explained(`metric ${check.func}`, error, signal);
   }
@@ -88,6 +88,14 @@ async function scoreOf(check: Check, input: EvaluationInput, signal: AbortSignal
     throw new EvaluatorError(`metric ${check.func} gave ${score}: a score is a number from 0 to 1`);
   }
   return score;
+}
+
+/** What a rule says has been checked with the job; what another getter got is known only here. */
+function expectedOf(metric: MetricFunction, expected: unknown): unknown {
+  if (metric.expected === null) return undefined;
+  const read = readBy(metric.expected, expected, ['expected']);
+  if (read.ok) return read.data;
+  throw new EvaluatorError(joinProblems(read.problems));
 }
 
 function stateOf({ type, ...parameters }: Getter, { functions, guest, context }: EvaluationInput, signal: AbortSignal) {

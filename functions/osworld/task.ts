@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { explainIssues, type Limits, TrajectoryJob, type TrajectoryJobInput } from '../../schemas/index.ts';
+import { joinProblems, type Limits, readBy, TrajectoryJob, type TrajectoryJobInput } from '../../schemas/index.ts';
 
 /** An OSWorld task file, as far as a job is made of it; every other field goes along as metadata. */
 const OsworldTask = z.looseObject({
@@ -37,9 +37,9 @@ const LIMITS: Limits = { max_steps: 15, setup_s: 600, step_s: 60, evaluate_s: 30
  * @throws OsworldTaskError naming the field
  */
 export function osworldTaskToJob(task: unknown, options: OsworldJobOptions): TrajectoryJobInput {
-  const parsed = OsworldTask.safeParse(task);
-  if (!parsed.success) throw new OsworldTaskError(`no OSWorld task: ${explainIssues(parsed.error, task)}`);
-  const { id, instruction, config, evaluator, ...rest } = parsed.data;
+  const read = readBy(OsworldTask, task);
+  if (!read.ok) throw new OsworldTaskError(`no OSWorld task: ${joinProblems(read.problems)}`);
+  const { id, instruction, config, evaluator, ...rest } = read.data;
   const job: unknown = {
     schema: 'gymbus.job.v1',
     batch_id: options.batchId,
@@ -57,11 +57,8 @@ export function osworldTaskToJob(task: unknown, options: OsworldJobOptions): Tra
       ...rest,
     },
   };
-  const checked = TrajectoryJob.safeParse(job);
-  if (!checked.success)
-    throw new OsworldTaskError(
-      `task ${id} makes no job: ${explainIssues(checked.error, job, { schema: TrajectoryJob })}`,
-    );
+  const checked = readBy(TrajectoryJob, job);
+  if (!checked.ok) throw new OsworldTaskError(`task ${id} makes no job: ${joinProblems(checked.problems)}`);
   // As a publisher writes it: the parsed one would carry every default.
   return job as TrajectoryJobInput;
 }

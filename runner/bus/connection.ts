@@ -180,16 +180,27 @@ export function parseServer(text: string): Server {
   }
   const server: Server = { address: `${url.hostname}:${url.port || '4222'}`, tls: url.protocol === 'tls:' };
   if (url.username !== '' && url.password !== '') {
-    server.user = decodeURIComponent(url.username);
-    server.password = decodeURIComponent(url.password);
+    server.user = decoded(url.username, text);
+    server.password = decoded(url.password, text);
   } else if (url.username !== '') {
-    server.token = decodeURIComponent(url.username);
+    server.token = decoded(url.username, text);
   }
   return server;
 }
 
+function decoded(part: string, address: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch (error) {
+    throw new BusRefused(
+      `NATS server address ${withoutSecret(address)} has a % in its credentials that escapes nothing; write %25 for it`,
+      { cause: error },
+    );
+  }
+}
+
 function withoutSecret(text: string): string {
-  return text.replace(/\/\/[^/]*@/, '//(secret)@');
+  return text.replace(/^([a-z]+:\/\/)?.*@/i, '$1(secret)@');
 }
 
 function explainRefusal(error: unknown, servers: string): BusRefused | null {

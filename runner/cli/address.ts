@@ -1,15 +1,18 @@
-import { ID_PATTERN } from '../../schemas/index.ts';
+import { ID_PATTERN, quote } from '../../schemas/index.ts';
 import { CliError, EXIT } from './error.ts';
 
 /** Checks a batch's id as given on the command line. */
 export function parseBatch(text: string): string {
   if (ID_PATTERN.test(text)) return text;
-  throw new CliError(`${JSON.stringify(text)} is no batch id: 1 to 64 characters of A-Z a-z 0-9 _ -`, EXIT.usage);
+  throw new CliError(`${quote(text)} is no batch id: 1 to 64 characters of A-Z a-z 0-9 _ -`, EXIT.usage);
 }
 
 /** Reads `BATCH/JOB`. */
 export function parseJobAddress(text: string): { batch: string; job: string } {
   const [batch, job, ...rest] = text.split('/');
   if (batch && job && rest.length === 0 && ID_PATTERN.test(batch) && ID_PATTERN.test(job)) return { batch, job };
-  throw new CliError(`${JSON.stringify(text)} names no job: write BATCH/JOB`, EXIT.usage);
+  throw new CliError(
+    `${quote(text)} names no job: write BATCH/JOB, each of 1 to 64 characters of A-Z a-z 0-9 _ -`,
+    EXIT.usage,
+  );
 }

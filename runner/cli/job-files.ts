@@ -26,8 +26,7 @@ export async function readJobLines(file: string): Promise<JobToPublish[]> {
     else problems.push(...addOnce(jobs, checked, place, places));
   }
   refuseProblems(problems, 'nothing was published');
-  if (jobs.length === 0)
-    throw new CliError(`${file === '-' ? 'standard input' : file} holds no job: one JSON object a line`, EXIT.usage);
+  if (jobs.length === 0) throw new CliError(`${nameOf(file)} holds no job: one JSON object a line`, EXIT.usage);
   return jobs;
 }
 
@@ -37,15 +36,24 @@ function jobTexts(file: string, content: string): { place: string; text: string 
     .split('\n')
     .map((text, index) => ({ place: `${file}:${index + 1}`, text }))
     .filter(({ text }) => text.trim() !== '');
-  if (lines.length < 2) return lines;
   let whole: unknown;
   try {
     whole = JSON.parse(content);
   } catch {
     return lines;
   }
-  if (!Array.isArray(whole)) return [{ place: file, text: content.trim() }];
-  throw new CliError(`${file} is a list over several lines; give each job a line: jq -c '.[]' ${file}`, EXIT.usage);
+  if (Array.isArray(whole)) {
+    const from = file === '-' ? '' : ` ${file}`;
+    throw new CliError(
+      `${nameOf(file)} is one list of ${whole.length}; give each job a line: jq -c '.[]'${from} | gymbus submit -`,
+      EXIT.usage,
+    );
+  }
+  return lines.length > 1 ? [{ place: file, text: content.trim() }] : lines;
+}
+
+function nameOf(file: string): string {
+  return file === '-' ? 'standard input' : file;
 }
 
 /**

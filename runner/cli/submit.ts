@@ -1,5 +1,5 @@
 import { Command, Option } from 'commander';
-import type { TrajectoryJobInput } from '../../schemas/index.ts';
+import { quote, type TrajectoryJobInput } from '../../schemas/index.ts';
 import { ensureStreams } from '../bus/ensure.ts';
 import type { Bus } from '../bus/index.ts';
 import { type JobToPublish, type Published, publishJobs } from '../bus/publisher.ts';
@@ -123,5 +123,5 @@ function parseParams(json: string): TrajectoryJobInput['policy']['params'] {
   } catch {
     // Said below, with the value.
   }
-  throw new CliError(`--params must be a JSON object, got ${json}`, EXIT.usage);
+  throw new CliError(`--params must be a JSON object, got ${quote(json)}`, EXIT.usage);
 }

@@ -1,8 +1,29 @@
 import os from 'node:os';
 import path from 'node:path';
 import { z } from 'zod';
-import { ID_PATTERN, Id } from '../../schemas/index.ts';
+import { ID_PATTERN, Id, quote, readBy } from '../../schemas/index.ts';
+import { parseServer } from '../bus/connection.ts';
+import { BusRefused } from '../bus/errors.ts';
 
+/** What S3 takes for a name: it is a part of host names, and no address. */
+const BUCKET_PATTERN = /^(?!\d+\.\d+\.\d+\.\d+$)(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/;
+/** An image's name, alone or with the first digits of its digest. */
+const IMAGE_PATTERN = /^[A-Za-z0-9_-]{1,64}(@[0-9a-f]{1,64})?$/;
+
+const Images = z.string().transform((text, refinement) => {
+  const images = listOf(text);
+  const wrong = images.find((image) => !IMAGE_PATTERN.test(image));
+  const names = images.map((image) => image.split('@')[0] ?? '');
+  const twice = names.find((name, index) => names.indexOf(name) !== index);
+  if (images.length === 0) refinement.addIssue('must name at least one image');
+  else if (wrong !== undefined)
+    refinement.addIssue(`must be NAME or NAME@DIGEST, comma separated; ${quote(wrong)} is neither`);
+  else if (twice !== undefined) refinement.addIssue(`names ${twice} twice: a job names an image by its name alone`);
+  return images;
+});
+
+/** A timer of Node's that is set to more than 24 days runs out at once. */
+const LONGEST_WAIT_S = 86_400;
 const number = z.coerce.number();
 const optionalCount = z.preprocess(
   (value) => (value === '' ? undefined : value),
@@ -18,6 +39,7 @@ const Environment = z.object({
   NATS_CA: z.string().optional().describe('File with the certificate authority of the NATS servers'),
   AWS_ENDPOINT_URL: z
     .string()
+    .refine((text) => /^https?:$/.test(protocolOf(text)), 'must be a URL like http://127.0.0.1:9000')
     .optional()
     .describe('S3 endpoint; AWS itself when unset. Keys by the usual AWS variables'),
   AWS_REGION: z.string().default('us-east-1').describe('S3 region'),
@@ -29,7 +51,14 @@ const Environment = z.object({
     .enum(['auto', 'yes', 'no'])
     .default('auto')
     .describe('Bucket in the path, not in the host name; auto: yes where an endpoint is given'),
-  GYMBUS_BUCKET: z.string().min(3).default('gymbus').describe('Bucket of trajectories'),
+  GYMBUS_BUCKET: z
+    .string()
+    .regex(
+      BUCKET_PATTERN,
+      'must be 3 to 63 characters of a-z 0-9 . - as S3 takes them: a letter or digit at both ends, no .., no IP address',
+    )
+    .default('gymbus')
+    .describe('Bucket of trajectories'),
   GYMBUS_DOWNLOAD_MIB: number.positive().default(256).describe('Largest file a set-up may download'),
   GYMBUS_DOWNLOAD_PRIVATE: z
     .enum(['yes', 'no'])
@@ -45,7 +74,7 @@ const Environment = z.object({
     .string()
     .default(underRoot('/var/cache/gymbus', '.cache/gymbus'))
     .describe('Images and tools, by digest'),
-  GYMBUS_IMAGES: z.string().default('debian-desktop').describe('Images served, comma separated, name or name@digest'),
+  GYMBUS_IMAGES: Images.prefault('debian-desktop').describe('Images served, comma separated, name or name@digest'),
   GYMBUS_ACTING: optionalCount.describe('Replicas that may act at once; by default from memory, CPUs and disk'),
   GYMBUS_READY: optionalCount.describe('Ready replicas kept warm; by default as many as may act'),
   GYMBUS_ACCEL: z.enum(['auto', 'kvm', 'tcg']).default('auto').describe('auto boots a tiny guest to find out'),
@@ -55,12 +84,14 @@ const Environment = z.object({
     .describe('How long the desktop must be at rest before its picture is taken: processor asleep, nothing moving'),
   GYMBUS_SETTLE_MAX_MS: number
     .min(0)
+    .max(LONGEST_WAIT_S * 1_000)
     .default(10_000)
     .describe(
       'Most time it may take to come to rest, what it waits for a busy host left out; then its picture is taken as it is',
     ),
   GYMBUS_DRAIN_S: number
     .min(0)
+    .max(LONGEST_WAIT_S)
     .default(20)
     .describe('How long jobs may still run after SIGTERM before they are given back'),
   GYMBUS_DISK_FLOOR_GIB: number.min(0).default(2).describe('Free disk below which no job is pulled'),
@@ -102,15 +133,15 @@ export function readConfig(env: Record<string, string | undefined>) {
   if (misspelt !== undefined) {
     throw new ConfigError(`there is no setting ${misspelt}: unset it, or spell it as gymbus run --help lists it`);
   }
-  const parsed = Environment.safeParse(present);
-  if (!parsed.success) {
-    const lines = parsed.error.issues.map((issue) => {
-      const name = String(issue.path[0]);
-      return `${name}=${present[name] ?? ''}: ${issue.message}`;
-    });
-    throw new ConfigError(`wrong configuration:\n  ${lines.join('\n  ')}\n  gymbus run --help lists every variable`);
+  const blank = Object.keys(present).find((key) => present[key]?.trim() === '');
+  if (blank !== undefined) throw new ConfigError(`${blank} holds nothing but blanks: unset it, or give it a value`);
+  const read = readBy(Environment, present);
+  if (!read.ok) {
+    throw new ConfigError(
+      `wrong configuration:\n  ${read.problems.join('\n  ')}\n  gymbus run --help lists every variable`,
+    );
   }
-  const e = parsed.data;
+  const e = read.data;
   if ((e.AWS_ACCESS_KEY_ID === undefined) !== (e.AWS_SECRET_ACCESS_KEY === undefined)) {
     throw new ConfigError('AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY go together: set both, or neither');
   }
@@ -122,7 +153,7 @@ export function readConfig(env: Record<string, string | undefined>) {
   const gib = 2 ** 30;
   return {
     nats: {
-      servers: e.NATS_URL.split(',').map((server) => server.trim()),
+      servers: natsServers(e.NATS_URL),
       credentialsFile: e.NATS_CREDS,
       user: e.NATS_USER,
       password: e.NATS_PASSWORD,
@@ -142,7 +173,7 @@ export function readConfig(env: Record<string, string | undefined>) {
     runnerId: e.GYMBUS_RUNNER_ID,
     dataDir: e.GYMBUS_DATA,
     cacheDir: e.GYMBUS_CACHE,
-    images: e.GYMBUS_IMAGES.split(',').map((name) => name.trim()),
+    images: e.GYMBUS_IMAGES,
     acting: e.GYMBUS_ACTING,
     ready: e.GYMBUS_READY,
     accelerator: e.GYMBUS_ACCEL,
@@ -177,4 +208,29 @@ function defaultRunnerId(): string {
 
 function underRoot(system: string, home: string): string {
   return process.getuid?.() === 0 ? system : path.join(os.homedir(), home);
+}
+
+/** Read as the bus reads it, whose message shows no password. */
+function natsServers(text: string): string[] {
+  const servers = listOf(text);
+  if (servers.length === 0) throw new ConfigError('NATS_URL: must name at least one server: nats://host:port');
+  for (const server of servers) {
+    try {
+      parseServer(server);
+    } catch (error) {
+      throw error instanceof BusRefused ? new ConfigError(`NATS_URL: ${error.message}`, { cause: error }) : error;
+    }
+  }
+  return servers;
+}
+
+function listOf(text: string): string[] {
+  return text
+    .split(',')
+    .map((part) => part.trim())
+    .filter((part) => part !== '');
+}
+
+function protocolOf(text: string): string {
+  return URL.canParse(text) ? new URL(text).protocol : '';
 }

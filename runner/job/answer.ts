@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import type { PolicyAnswer } from '../../functions/contract.ts';
-import { Action, explainIssues } from '../../schemas/index.ts';
+import { Action, joinProblems, readBy } from '../../schemas/index.ts';
 import { PartFailed } from './part-failed.ts';
 
 /** More in one answer is a policy gone wrong, not a plan. */
@@ -18,7 +18,7 @@ const Answer = z.object({
  */
 export function readAnswer(value: unknown): PolicyAnswer | null {
   if (value === null) return null;
-  const parsed = Answer.safeParse(value);
-  if (parsed.success) return parsed.data;
-  throw new PartFailed('policy', `malformed answer of the policy: ${explainIssues(parsed.error, value)}`, parsed.error);
+  const read = readBy(Answer, value);
+  if (read.ok) return read.data;
+  throw new PartFailed('policy', `malformed answer of the policy: ${joinProblems(read.problems)}`, undefined);
 }

@@ -90,7 +90,7 @@ describe('a wrong call exits with 2 and says what is wrong and where to look', (
   it('also when a variable is wrong', async () => {
     const { exitCode, stderr } = await runGymbus(['run'], { ...env, GYMBUS_ACTING: '0', GYMBUS_ACCEL: 'xen' });
     expect(exitCode).toBe(2);
-    expect(stderr).toMatch(/GYMBUS_ACTING=0: .*\n.*GYMBUS_ACCEL=xen: .*\n.*gymbus run --help/);
+    expect(stderr).toMatch(/GYMBUS_ACTING: .*"0".*\n.*GYMBUS_ACCEL: .*"xen".*\n.*gymbus run --help/);
   });
 });
 

@@ -49,8 +49,13 @@ describe('job lines', () => {
     expect(Buffer.from(read?.data ?? []).toString()).toBe(text);
     const wrong = await linesFile(JSON.stringify(job({ colour: 'red' }), null, 2));
     expect(await refusal(readJobLines(wrong))).toContain(`  ${wrong}: unknown field "colour"`);
-    const list = await linesFile(JSON.stringify([job()], null, 2));
-    expect(await refusal(readJobLines(list))).toContain(`give each job a line: jq -c '.[]' ${list}`);
+  });
+
+  it.each([[undefined], [2]])('may be no list, over however many lines: indented by %j', async (indent) => {
+    const list = await linesFile(JSON.stringify([job(), job()], null, indent));
+    expect(await refusal(readJobLines(list))).toBe(
+      `${list} is one list of 2; give each job a line: jq -c '.[]' ${list} | gymbus submit -`,
+    );
   });
 
   it('are refused together, each wrong one by file, line, field and value', async () => {

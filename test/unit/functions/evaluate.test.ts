@@ -155,6 +155,11 @@ describe("OSWorld's algorithm", () => {
       { func: 'exact_match', result: { type: 'says', value: 1 }, expected: { type: 'absent' } },
       /no such file/,
     ],
+    [
+      'an expected of another kind than is compared with',
+      { func: 'file_contains', result: { type: 'says', value: 1 }, expected: { type: 'says', value: [5] } },
+      /^metric file_contains: expected: must be an object with expected \(got \[5\]\)$/,
+    ],
     ['an unknown metric', { func: 'nope' }, /no metric "nope"/],
     ['uneven lists', { func: ['number', 'number'], result: [{ type: 'says' }] }, /has 1 entries and func 2/],
   ])('%s is no score', async (_, evaluator, message) => {
