@@ -4,6 +4,7 @@ import { batchResults } from '../bus/batch-results.ts';
 import { parseBatch } from './address.ts';
 import { clientConfig, openClientBus } from './client.ts';
 import { CliError } from './error.ts';
+import { refuseWithoutJobs } from './known-batch.ts';
 import { table } from './table.ts';
 
 export const resultsCommand = new Command('results')
@@ -22,8 +23,9 @@ export const resultsCommand = new Command('results')
     if (options.json) console.log(JSON.stringify(results, null, 2));
     else if (results.length > 0)
       console.log(`${resultsTable(results, process.stdout.columns)}\n\n${resultsSummary(results)}`);
-    if (results.length === 0)
-      throw new CliError(`batch ${batch} has no outcome yet; gymbus watch ${batch} shows what waits`);
+    if (results.length > 0) return;
+    await refuseWithoutJobs(bus, batch);
+    throw new CliError(`batch ${batch} has no outcome yet; gymbus watch ${batch} shows what waits`);
   });
 
 /**

@@ -1,17 +1,23 @@
 import { Command, Option } from 'commander';
 import { quote, type TrajectoryJobInput } from '../../schemas/index.ts';
 import { ensureStreams } from '../bus/ensure.ts';
+import { BusRefused } from '../bus/errors.ts';
+import { readRunners } from '../bus/heartbeat.ts';
 import type { Bus } from '../bus/index.ts';
 import { type JobToPublish, type Published, publishJobs } from '../bus/publisher.ts';
+import { BusAway } from '../bus/stored.ts';
 import { parseBatch } from './address.ts';
 import { clientConfig, openClientBus } from './client.ts';
 import { CliError, EXIT } from './error.ts';
 import { Interrupt } from './interrupt.ts';
 import { readJobLines, readOsworldTasks } from './job-files.ts';
 import { progressView } from './progress.ts';
+import { servingWarnings } from './serving.ts';
 
 const MOST_BATCHES_SHOWN = 5;
 const MOST_PROBLEMS_SHOWN = 20;
+/** How long it looks for live runners, when all is published. */
+const LOOK_MS = 3_000;
 
 interface SubmitOptions {
   osworld?: string[];
@@ -31,7 +37,7 @@ export const submitCommand = new Command('submit')
   .option('--image <name>', 'image the OSWorld tasks are played on')
   .addHelpText(
     'after',
-    '\nEvery job is checked before the first is published. Safe to repeat: a job is in the queue once.\nExits 0 when every job is queued, was, or is done; 1 when the bus refused one; 2 when a job is wrong.',
+    '\nEvery job is checked before the first is published. Safe to repeat: a job is in the queue once.\nWarns when no live runner serves an image.\nExits 0 when every job is queued, was, or is done; 1 when the bus refused one; 2 when a job is wrong.',
   )
   .action(async (file: string | undefined, options: SubmitOptions) => {
     using interrupt = new Interrupt();
@@ -42,10 +48,25 @@ export const submitCommand = new Command('submit')
     console.log(publishSummary(counts));
     const batches = [...new Set(jobs.map(({ address }) => address.batch))];
     for (const batch of batches.slice(0, MOST_BATCHES_SHOWN)) console.error(`to follow it: gymbus watch ${batch}`);
+    await warnOfUnserved(bus, [...counts.images]);
     if (counts.problems.length > 0) {
       throw new CliError(`not published:\n  ${counts.problems.slice(0, MOST_PROBLEMS_SHOWN).join('\n  ')}`);
     }
   });
+
+/** Publishing needs no runner: it is a warning. Whoever may not see runners has published all the same. */
+async function warnOfUnserved(bus: Bus, images: readonly string[]): Promise<void> {
+  try {
+    for (const warning of servingWarnings(images, await readRunners(bus, { patienceMs: LOOK_MS })))
+      console.error(`warning: ${warning}`);
+  } catch (error) {
+    if (!(error instanceof BusRefused || error instanceof BusAway)) throw error;
+    // A read of many that is not allowed is answered by nobody.
+    console.error(
+      `whether a runner serves these jobs cannot be seen (${error.message}); who has the rights of a publisher sees it: infra/nats/permissions`,
+    );
+  }
+}
 
 async function readJobs(file: string | undefined, options: SubmitOptions): Promise<JobToPublish[]> {
   const { osworld, batch, policy, params, image } = options;
@@ -70,6 +91,8 @@ export interface PublishCounts {
   queued: number;
   already_queued: number;
   already_done: number;
+  /** Of the jobs that are in the queue now. */
+  images: Set<string>;
   /** One line a job that was not published. */
   problems: string[];
 }
@@ -91,7 +114,7 @@ export async function publishWithProgress(
   jobs: readonly JobToPublish[],
   signal: AbortSignal,
 ): Promise<PublishCounts> {
-  const counts: PublishCounts = { queued: 0, already_queued: 0, already_done: 0, problems: [] };
+  const counts: PublishCounts = { queued: 0, already_queued: 0, already_done: 0, images: new Set(), problems: [] };
   const view = progressView('publish');
   let told = 0;
   try {
@@ -111,9 +134,10 @@ export async function publishWithProgress(
 function count(counts: PublishCounts, { address }: JobToPublish, published: Published): void {
   if (published.kind === 'too_large' || published.kind === 'refused') {
     counts.problems.push(`${address.batch}/${address.job}: ${published.message}`);
-  } else {
-    counts[published.kind] += 1;
+    return;
   }
+  counts[published.kind] += 1;
+  if (published.kind !== 'already_done') counts.images.add(address.image);
 }
 
 function parseParams(json: string): TrajectoryJobInput['policy']['params'] {

@@ -1,14 +1,14 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'commander';
 import { type BatchProgress, batchProgress } from '../bus/batch-progress.ts';
-import { readRunners } from '../bus/heartbeat.ts';
 import type { Bus } from '../bus/index.ts';
 import { parseBatch } from './address.ts';
 import { clientConfig, openClientBus } from './client.ts';
-import { CliError } from './error.ts';
 import { Interrupt } from './interrupt.ts';
+import { refuseWithoutJobs } from './known-batch.ts';
 import { type ProgressView, progressView } from './progress.ts';
 import { Rate } from './rate.ts';
+import { troubleOf } from './serving.ts';
 
 const LOOK_MS = 1_000;
 
@@ -18,16 +18,14 @@ export const watchCommand = new Command('watch')
   .option('--once', 'print the counts and leave')
   .addHelpText(
     'after',
-    '\nA bar on a terminal, else a line at each change. Exits 0 when nothing of the batch is in the queue, 1 when nothing is known of it.',
+    '\nA bar on a terminal, else a line at each change. Exits 0 when nothing of the batch is in the queue, 1 when it has no jobs.',
   )
   .action(async (batch: string, options: { once?: boolean }) => {
     using interrupt = new Interrupt();
     await using bus = await openClientBus(await clientConfig());
     const view = progressView(batch, process.stdout);
-    const progress = await watchBatch(bus, batch, view, { once: options.once ?? false, signal: interrupt.signal });
-    if (progress.done + progress.running + progress.waiting === 0) {
-      throw new CliError(`nothing is known of batch ${batch}: none of its jobs is queued, and none has an outcome`);
-    }
+    await refuseWithoutJobs(bus, batch);
+    await watchBatch(bus, batch, view, { once: options.once ?? false, signal: interrupt.signal });
     if (!options.once) console.error(`how they ended: gymbus results ${batch}`);
   });
 
@@ -61,16 +59,4 @@ export async function watchBatch(
   } finally {
     view.stop();
   }
-}
-
-/** Why jobs for these images wait, beyond every replica being busy; empty when some runner takes them. */
-async function troubleOf(bus: Bus, images: readonly string[]): Promise<string> {
-  const runners = await readRunners(bus);
-  const troubles = images.flatMap((image) => {
-    const serving = runners.filter((runner) => runner.images.some(({ name }) => name === image));
-    if (serving.some(({ state }) => state === 'running')) return [];
-    const [one] = serving;
-    return one ? [`runner ${one.runner} is ${one.state}: ${one.reason}`] : [`no live runner serves ${image}`];
-  });
-  return [...new Set(troubles)].join(', ');
 }

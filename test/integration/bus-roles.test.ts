@@ -249,6 +249,17 @@ describe.each(ROLES)('a %s', (role) => {
   });
 });
 
+it('a publisher that may not see runners publishes all the same, and is told what it lacks', async () => {
+  const { publish, subscribe } = permissionsOf('publisher');
+  const blind = { publish: { allow: publish.allow.filter((right) => !right.includes('RUNNERS')) }, subscribe };
+  const asking = { NATS_URL: nats.server.url, NATS_CREDS: await nats.credentials('blind', blind), GYMBUS_DATA: folder };
+  const published = await runGymbus(['submit', '-'], asking, { input: JSON.stringify(jobOf('blind', 'a')) });
+  expect(published).toMatchObject({ exitCode: 0, stdout: '1 queued' });
+  expect(published.stderr).toMatch(
+    /^whether a runner serves these jobs cannot be seen \(.*\); who has the rights of a publisher sees it: infra\/nats\/permissions$/m,
+  );
+});
+
 it.each([
   [
     'streams that are missing',

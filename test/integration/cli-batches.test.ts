@@ -2,6 +2,7 @@ import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { execa } from 'execa';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { updateBatch } from '../../runner/bus/batch-flags.ts';
 import { ensureConsumer } from '../../runner/bus/consumers.ts';
 import { Heartbeat, readRunners } from '../../runner/bus/heartbeat.ts';
 import { commitOutcome } from '../../runner/bus/outcomes.ts';
@@ -55,6 +56,31 @@ describe('submit', () => {
     const third = await gymbus('submit', file);
     expect(third).toMatchObject({ exitCode: 0, stdout: '0 queued, 1 were in the queue, 1 done before' });
     await conclude('night', 'b');
+  });
+
+  it('warns, once all is published, of an image that no live runner serves', async () => {
+    const jobs = [job('unserved', 'a'), job('unserved', 'b', { image: 'windows' }), job('unserved', 'c')];
+    const file = await linesFile('unserved.jsonl', jobs);
+    const warning = (image: string, more: string) =>
+      `warning: no live runner serves ${image} (${more}): the jobs for ${image} wait until one takes them`;
+    const alone = await gymbus('submit', file);
+    expect(alone).toMatchObject({ exitCode: 0, stdout: '3 queued' });
+    expect(alone.stderr.split('\n').filter((line) => line.includes('warning'))).toEqual([
+      warning('debian-desktop', 'no runner is live'),
+      warning('windows', 'no runner is live'),
+    ]);
+    await using _ = new Heartbeat(servers.bus, 'host-b', () => sampleStatus({ runner: 'host-b' }));
+    await eventually(async () => (await readRunners(servers.bus)).length === 1);
+    const again = await gymbus('submit', file);
+    expect(again).toMatchObject({ exitCode: 0, stdout: '0 queued, 3 were in the queue' });
+    expect(again.stderr).toContain(warning('windows', 'live runners serve debian-desktop'));
+    expect(again.stderr).not.toContain('no live runner serves debian-desktop');
+    await conclude('unserved', 'a');
+    const done = await runGymbus(['submit', '-'], servers.env, { input: JSON.stringify(jobs[0]) });
+    expect(done).toMatchObject({ exitCode: 0, stdout: '0 queued, 1 done before' });
+    expect(done.stderr).not.toContain('warning');
+    await conclude('unserved', 'c');
+    await servers.bus.jsm.streams.purge(servers.bus.names.jobsStream, { filter: 'gymbus.jobs.windows.>' });
   });
 
   it('reads standard input', async () => {
@@ -174,9 +200,28 @@ describe('watch', () => {
   });
 
   it('exits with 1 when nothing is known of a batch', async () => {
-    const { exitCode, stderr } = await gymbus('watch', 'nobody', '--once');
-    expect(exitCode).toBe(1);
-    expect(stderr).toContain('nothing is known of batch nobody');
+    for (const command of [
+      ['watch', 'nobody', '--once'],
+      ['watch', 'nobody'],
+      ['results', 'nobody'],
+    ]) {
+      const { exitCode, stdout, stderr } = await gymbus(...command);
+      expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '' });
+      expect(stderr).toMatch(
+        /^gymbus: no batch "nobody" on this bus \(127\.0\.0\.1:\d+\): none of its jobs is queued, and none has an outcome; check its name, NATS_URL and GYMBUS_PREFIX$/,
+      );
+    }
+  });
+
+  it('exits with 1 when a batch is known by its record alone', async () => {
+    await updateBatch(servers.bus, 'announced', { size: 3 });
+    for (const command of ['watch', 'results']) {
+      const { exitCode, stdout, stderr } = await gymbus(command, 'announced');
+      expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '' });
+      expect(stderr).toBe(
+        'gymbus: batch "announced" has a record but no jobs: none of its jobs is queued, and none has an outcome',
+      );
+    }
   });
 });
 
@@ -213,9 +258,11 @@ describe('results', () => {
   });
 
   it('of a batch without any exit with 1, and are an empty array', async () => {
-    const { exitCode, stdout, stderr } = await gymbus('results', 'nobody', '--json');
+    await gymbus('submit', await linesFile('early.jsonl', [job('early', 'a')]));
+    const { exitCode, stdout, stderr } = await gymbus('results', 'early', '--json');
     expect({ exitCode, stdout }).toEqual({ exitCode: 1, stdout: '[]' });
-    expect(stderr).toContain('batch nobody has no outcome yet; gymbus watch nobody shows what waits');
+    expect(stderr).toContain('batch early has no outcome yet; gymbus watch early shows what waits');
+    await conclude('early', 'a');
   });
 });
 
