@@ -1,5 +1,6 @@
 import { mkdir, open, readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { isRootWithoutMount, MOUNT_REMEDY } from '../runner/system/capabilities.ts';
 import { lockFile } from '../runner/system/lock.ts';
 import { checkTools, runContained } from './builder/command.ts';
 import { writeDisk } from './builder/disk.ts';
@@ -48,6 +49,7 @@ export async function buildImage(recipeInput: Recipe, options: BuildOptions): Pr
   if (process.getuid?.() !== 0) {
     throw new Error(`building the image ${recipe.name} needs root (it makes files of other users): run it with sudo`);
   }
+  if (isRootWithoutMount()) throw new Error(`building the image ${recipe.name} mounts file systems: ${MOUNT_REMEDY}`);
   await checkTools();
   await mkdir(parent, { recursive: true });
   await using _lock = await lockFile(join(options.cacheDir, 'locks', `image-${recipe.name}`), {

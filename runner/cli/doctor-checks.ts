@@ -15,6 +15,7 @@ import { reflink } from '../storage/clone.ts';
 import { ObjectStore } from '../storage/s3.ts';
 import { findTool } from '../system/find-tool.ts';
 import { clientConfig } from './client.ts';
+import { asCliError } from './explain.ts';
 import { HOST_PACKAGES } from './install.ts';
 
 /** What one check found. `note`: it works, and a person should know something. */
@@ -150,7 +151,10 @@ async function examineArea(
     return { finding: { what: 'reflink', verdict: 'fine', found }, freeBytes: await area.freeBytes() };
   } catch (error) {
     signal.throwIfAborted();
-    return { finding: { what: 'reflink', verdict: 'wrong', found: messageOf(error) }, freeBytes: null };
+    return {
+      finding: { what: 'reflink', verdict: 'wrong', found: asCliError(error)?.message ?? messageOf(error) },
+      freeBytes: null,
+    };
   }
 }
 

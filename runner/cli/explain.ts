@@ -11,6 +11,7 @@ import { RunnerRefused } from '../host/refused.ts';
 import { QemuMissing } from '../qemu/binary.ts';
 import { AreaUnavailable } from '../storage/area.ts';
 import { ObjectDamaged, ObjectMissing, StorageAway, StorageFull, StorageRefused } from '../storage/errors.ts';
+import { hasCapability, isRoot } from '../system/capabilities.ts';
 import { LockHeld } from '../system/lock.ts';
 import { CliError, EXIT } from './error.ts';
 
@@ -22,24 +23,45 @@ const EXPLAINED = [
   ...[PortTaken, ServerFailed, ToolMissing, PackagesMissing],
 ];
 
+const ELSEWHERE = 'set GYMBUS_DATA and GYMBUS_CACHE to folders';
+const NOT_ALLOWED = `run it as a user who may, as root for example, or ${ELSEWHERE} of your own`;
+
 /** What a file system refuses, and what to do about it. */
 const FILE_REMEDIES: Readonly<Record<string, string>> = {
-  EACCES: 'run it as a user who may, as root for example, or set GYMBUS_DATA and GYMBUS_CACHE to folders of your own',
-  EPERM: 'run it as a user who may, as root for example, or set GYMBUS_DATA and GYMBUS_CACHE to folders of your own',
-  EROFS: 'set GYMBUS_DATA and GYMBUS_CACHE to folders that can be written to',
-  ENOTDIR: 'there is a file where a folder should be: move it, or set GYMBUS_DATA and GYMBUS_CACHE to other folders',
-  ENOSPC: 'free some disk, or set GYMBUS_DATA and GYMBUS_CACHE to folders on a larger one',
-  EDQUOT: 'free some of your quota, or set GYMBUS_DATA and GYMBUS_CACHE to folders elsewhere',
+  EACCES: NOT_ALLOWED,
+  EPERM: NOT_ALLOWED,
+  EROFS: `${ELSEWHERE} that can be written to`,
+  ENOTDIR: `there is a file where a folder should be: move it, or set GYMBUS_DATA and GYMBUS_CACHE to other folders`,
+  ENOSPC: `free some disk, or ${ELSEWHERE} on a larger one`,
+  EDQUOT: `free some of your quota, or ${ELSEWHERE} elsewhere`,
 };
 
-function fileProblem(error: unknown): string | null {
+/** What a user may do to files of others. */
+export interface FileRights {
+  root: boolean;
+  /** The capability by which root may. */
+  override: boolean;
+}
+
+const ownRights = (): FileRights => ({ root: isRoot(), override: hasCapability('CAP_DAC_OVERRIDE') });
+
+/** Root is refused what others may not, too: by what it lacks, or by what is above it. */
+function remedyOf(code: string, { root, override }: FileRights): string | undefined {
+  if (!root || (code !== 'EACCES' && code !== 'EPERM')) return FILE_REMEDIES[code];
+  const why = override
+    ? 'root is refused it by the file system (immutable, or a share that squashes root), the container or a security module'
+    : 'root has no CAP_DAC_OVERRIDE here, as in a container that drops it, and this belongs to another user';
+  return `${why}; ${ELSEWHERE} that it may write to`;
+}
+
+function fileProblem(error: unknown, rights: () => FileRights): string | null {
   const { code = '', path: file, syscall } = error as NodeJS.ErrnoException;
-  const remedy = FILE_REMEDIES[code];
-  return remedy === undefined || file === undefined ? null : `cannot ${syscall} ${file} (${code}): ${remedy}`;
+  if (file === undefined || !(code in FILE_REMEDIES)) return null;
+  return `cannot ${syscall} ${file} (${code}): ${remedyOf(code, rights())}`;
 }
 
 /** What a person is told of an error, without a stack; null for what nobody foresaw, which is a fault of gymbus. */
-export function asCliError(error: unknown): CliError | null {
+export function asCliError(error: unknown, rights: () => FileRights = ownRights): CliError | null {
   if (error instanceof CliError) return error;
   // A sleep or a child process that was cut short says so, and why in its cause.
   if (error instanceof Error && error.name === 'AbortError' && error.cause instanceof CliError) return error.cause;
@@ -55,7 +77,7 @@ export function asCliError(error: unknown): CliError | null {
       cause: error,
     });
   }
-  const file = fileProblem(error);
+  const file = fileProblem(error, rights);
   if (file !== null) return new CliError(file, EXIT.no, { cause: error });
   const explained = EXPLAINED.some((type) => error instanceof type);
   return explained ? new CliError((error as Error).message, EXIT.no, { cause: error }) : null;

@@ -1,6 +1,7 @@
 import { type FileHandle, mkdir, open, rename, rm, rmdir, stat, statfs, truncate } from 'node:fs/promises';
 import path from 'node:path';
 import { ExecaError, execa } from 'execa';
+import { isRootWithoutMount, MOUNT_REMEDY } from '../system/capabilities.ts';
 import { lockFile } from '../system/lock.ts';
 import { canReflink } from './clone.ts';
 
@@ -96,14 +97,21 @@ async function mountFile(file: string, folder: string, floorBytes: number): Prom
       `${path.dirname(folder)} cannot reflink, and only root can mount a file system that can: run as root, or set GYMBUS_DATA to a folder on XFS or btrfs`,
     );
   }
+  const elsewhere = 'or set GYMBUS_DATA to a folder on XFS or btrfs';
+  if (isRootWithoutMount()) {
+    throw new AreaUnavailable(
+      `${path.dirname(folder)} cannot reflink, and a file system that can has to be mounted: ${MOUNT_REMEDY}; ${elsewhere}`,
+    );
+  }
   if (!(await exists(file))) await makeFile(file, floorBytes);
   try {
     await tool('mount', ['-t', 'xfs', '-o', 'loop,noatime,discard', file, folder]);
   } catch (error) {
-    throw new AreaUnavailable(
-      `${file} cannot be mounted (${reason(error)}): it needs loop devices and XFS in the kernel; else set GYMBUS_DATA to a folder on XFS or btrfs`,
-      { cause: error },
-    );
+    const why = reason(error);
+    const remedy = /denied|not permitted/i.test(why)
+      ? 'the container, or a security module of this machine, forbids root to mount it: run it on the host or in a privileged container'
+      : 'it needs loop devices and XFS in the kernel';
+    throw new AreaUnavailable(`${file} cannot be mounted (${why}): ${remedy}; ${elsewhere}`, { cause: error });
   }
 }
 
@@ -168,7 +176,13 @@ async function tool(name: string, args: string[]): Promise<void> {
 
 function reason(error: unknown): string {
   if (!(error instanceof ExecaError)) return (error as Error).message;
-  return error.code === 'ENOENT' ? 'not installed' : String(error.stderr || error.shortMessage).trim();
+  if (error.code === 'ENOENT') return 'not installed';
+  // What mount says next is where else to look.
+  return (
+    String(error.stderr || error.shortMessage)
+      .trim()
+      .split('\n')[0] ?? ''
+  );
 }
 
 function gib(bytes: number): string {

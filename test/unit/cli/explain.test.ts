@@ -26,6 +26,21 @@ describe('what a person is told of an error', () => {
     expect(asCliError(Object.assign(full, { path: '/x' }))?.message).toContain('free some disk');
   });
 
+  it.each([
+    ['EACCES', { root: false, override: false }, /: run it as a user who may, as root for example, or set GYMBUS_DATA/],
+    ['EPERM', { root: false, override: false }, /: run it as a user who may, as root for example/],
+    ['EACCES', { root: true, override: false }, /: root has no CAP_DAC_OVERRIDE here, as in a container .*GYMBUS_DATA/],
+    ['EPERM', { root: true, override: false }, /: root has no CAP_DAC_OVERRIDE here/],
+    ['EACCES', { root: true, override: true }, /: root is refused it by the file system .*the container.*GYMBUS_DATA/],
+    ['EROFS', { root: true, override: true }, /: set GYMBUS_DATA and GYMBUS_CACHE to folders that can be written to$/],
+  ])('of %s says what is true of %j', (code, rights, said) => {
+    const refused = Object.assign(new Error('no'), { code, syscall: 'mkdir', path: '/x' });
+    const message = asCliError(refused, () => rights)?.message;
+    expect(message).toMatch(/^cannot mkdir \/x \(E[A-Z]+\): /);
+    expect(message).toMatch(said);
+    if (rights.root) expect(message).not.toContain('as root for example');
+  });
+
   it('is the interruption, where a sleep or a child was cut short by one', () => {
     const interrupted = new CliError('interrupted', EXIT.interrupted);
     const cut = Object.assign(new Error('The operation was aborted', { cause: interrupted }), { name: 'AbortError' });
