@@ -23,7 +23,7 @@ export const demoCommand = new Command('demo')
   )
   .action(async () => {
     using interrupt = new Interrupt();
-    using _npm = await watchNpm(() => interrupt.stop('the npm that started this is gone'));
+    using _npm = await watchNpm(() => interrupt.fail('the npm that started this is gone'));
     await using gym = (await findLocalStack()) === null ? await startLocalGym(interrupt) : null;
     try {
       await playAndTell(gym, interrupt.signal);

@@ -24,7 +24,7 @@ export class Interrupt implements Disposable {
     return this.#controller.signal;
   }
 
-  /** Aborted by the second: be quick. */
+  /** Aborted by the second, or when nobody waits: be quick. */
   get hurry(): AbortSignal {
     return this.#again.signal;
   }
@@ -34,7 +34,7 @@ export class Interrupt implements Disposable {
     if (!this.#controller.signal.aborted) this.#controller.abort(new CliError(reason, EXIT.no));
   }
 
-  /** The same for what leaves nothing to wait for, as two signals do. */
+  /** The same for what leaves nothing to wait for, or nobody who waits: as two signals do. */
   fail(reason: string): void {
     this.#again.abort();
     this.stop(reason);

@@ -15,7 +15,8 @@ export async function startRunnerForCli(
 }
 
 /**
- * Lets a runner pull until a signal comes, then drains it; a second signal gives the jobs under way back at once.
+ * Lets a runner pull until a signal comes, then drains it; a second signal, or a lost npm, gives the jobs under way
+ * back at once.
  * @param onDrain called when it is told to stop while jobs are under way, with their number
  */
 export async function untilStopped(

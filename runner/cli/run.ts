@@ -21,7 +21,7 @@ export const runCommand = new Command('run')
     const log = createLog(config.log);
     const images = await imagesFor(config);
     using interrupt = new Interrupt();
-    using _npm = await watchNpm(() => interrupt.stop('the npm that started this is gone'));
+    using _npm = await watchNpm(() => interrupt.fail('the npm that started this is gone'));
     const runner = await startRunnerForCli(
       { config, images, log, versions: VERSIONS, createBucket: options.createBucket ?? false },
       interrupt,

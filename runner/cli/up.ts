@@ -10,17 +10,24 @@ export const upCommand = new Command('up')
   .addHelpText('after', '\nInstalls and builds what is missing. In another shell: eval "$(npx gymbus env)"')
   .action(async () => {
     using interrupt = new Interrupt();
-    using _npm = await watchNpm(() => interrupt.stop('the npm that started this is gone'));
+    using _npm = await watchNpm(() => interrupt.fail('the npm that started this is gone'));
     await using gym = await startLocalGym(interrupt);
     console.log(banner(gym));
     await untilStopped(gym.runner, interrupt, (jobs) => {
       const seconds = Math.round(gym.config.drainMs / 1_000);
-      const one = jobs === 1;
-      console.error(
-        gym.stack.failed.aborted
-          ? `\nstopping, for a server of the stack ended; ${one ? '1 job stays' : `${jobs} jobs stay`} in the queue`
-          : `\nstopping: ${one ? '1 job has' : `${jobs} jobs have`} ${seconds} s to end, then go back to the queue; Ctrl-C again gives them back now`,
-      );
+      const [has, goes, stays] =
+        jobs === 1
+          ? ['1 job has', '1 job goes', '1 job stays']
+          : [`${jobs} jobs have`, `${jobs} jobs go`, `${jobs} jobs stay`];
+      if (gym.stack.failed.aborted) {
+        console.error(`\nstopping, for a server of the stack ended; ${stays} in the queue`);
+      } else if (interrupt.hurry.aborted) {
+        console.error(`\nstopping: ${goes} back to the queue now`);
+      } else {
+        console.error(
+          `\nstopping: ${has} ${seconds} s to end, then go back to the queue; Ctrl-C again gives them back now`,
+        );
+      }
     });
     const { reason } = interrupt.signal;
     // A Ctrl-C is how this ends; anything else is told by the exit code.

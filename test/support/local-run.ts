@@ -57,8 +57,8 @@ export class LocalRun implements AsyncDisposable {
   #over = false;
   readonly #watching: Promise<void>;
 
-  constructor(command: readonly [string, ...string[]]) {
-    this.terminal = new Terminal(command, { cwd: projectRoot, env: localEnv, columns: 140 });
+  constructor(command: readonly [string, ...string[]], more: Record<string, string> = {}) {
+    this.terminal = new Terminal(command, { cwd: projectRoot, env: { ...localEnv, ...more }, columns: 140 });
     this.#watching = this.#watch();
   }
 
@@ -122,8 +122,11 @@ export interface Up extends AsyncDisposable {
   ports: number[];
 }
 
-export async function startUp(command: readonly [string, ...string[]] = ['npx', 'gymbus', 'up']): Promise<Up> {
-  const run = new LocalRun(command);
+export async function startUp(
+  command: readonly [string, ...string[]] = ['npx', 'gymbus', 'up'],
+  more: Record<string, string> = {},
+): Promise<Up> {
+  const run = new LocalRun(command, more);
   const { terminal } = run;
   try {
     await terminal.shows('Ctrl-C stops it', READY_MS);

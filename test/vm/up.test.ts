@@ -26,6 +26,18 @@ async function exampleJob(batch: string): Promise<string> {
   return JSON.stringify({ ...JSON.parse(job?.text ?? ''), batch_id: batch });
 }
 
+/** A job that takes a minute, and a runner that plays it. */
+async function publishNap(batch: string): Promise<void> {
+  const job = {
+    ...{ schema: 'gymbus.job.v1', batch_id: batch, job_id: 'nap', image: 'debian-desktop', instruction: 'Wait.' },
+    policy: { name: 'scripted', params: { actions: [{ type: 'wait', seconds: 60 }, { type: 'done' }] } },
+    limits: { step_s: 90 },
+  };
+  const submitted = await shell(`echo '${JSON.stringify(job)}' | npx gymbus submit -`);
+  expect(submitted.exitCode, submitted.all).toBe(0);
+  await eventually(async () => (await shell(`npx gymbus watch ${batch} --once`)).all.includes('1 running'), BEGUN_MS);
+}
+
 describe.skipIf(!available('vm') || !available('reflink'))('npx gymbus up', () => {
   let turn: AsyncDisposable;
   beforeAll(async () => {
@@ -88,13 +100,21 @@ describe.skipIf(!available('vm') || !available('reflink'))('npx gymbus up', () =
     expect({ exitCode: env1.exitCode, stdout: env1.stdout }).toEqual({ exitCode: 1, stdout: '' });
   });
 
-  it('leaves nothing behind either when only npm is killed', async () => {
-    // From a shell that goes on: else the terminal would hang up, which is a signal of its own.
-    await using up = await startUp(['bash', '-c', 'npx gymbus up; sleep 60']);
+  it('leaves nothing behind either when only npm is killed, and gives its jobs back at once', async () => {
+    // From a shell that goes on: else the terminal would hang up, which is a signal of its own. A drain would outlast the test.
+    await using up = await startUp(['bash', '-c', 'npx gymbus up; sleep 60'], { GYMBUS_DRAIN_S: '3600' });
+    const batch = `abandoned-${process.pid}`;
+    await publishNap(batch);
     if (up.npm === undefined) throw new Error('npm is not among its ancestors');
     process.kill(up.npm, 'SIGKILL');
     await expectUpGone(up);
+    expect(up.terminal.text).toContain('stopping: 1 job goes back to the queue now');
     expect(up.terminal.text).toContain('gymbus: the npm that started this is gone');
+    const log = await readFile(path.join(testDataDir, 'logs', 'gymbus.log'), 'utf8');
+    const told = log.split('\n').filter((line) => line.includes(`"batch":"${batch}"`) && line.includes('"msg":"job"'));
+    expect(told.map((line) => (JSON.parse(line) as { end: string }).end)).toEqual(['returned']);
+    // Else the next one would play it.
+    await rm(path.join(testDataDir, 'stack'), { recursive: true, force: true });
   });
 
   it('killed itself, it takes servers and machines with it; the next one clears up the rest', async () => {
@@ -110,14 +130,7 @@ describe.skipIf(!available('vm') || !available('reflink'))('npx gymbus up', () =
 
   it('says what it waits for when it is told to stop, and gives jobs back at once on a second Ctrl-C', async () => {
     await using up = await startUp();
-    const job = {
-      ...{ schema: 'gymbus.job.v1', batch_id: 'long', job_id: 'nap', image: 'debian-desktop', instruction: 'Wait.' },
-      policy: { name: 'scripted', params: { actions: [{ type: 'wait', seconds: 60 }, { type: 'done' }] } },
-      limits: { step_s: 90 },
-    };
-    const submitted = await shell(`echo '${JSON.stringify(job)}' | npx gymbus submit -`);
-    expect(submitted.exitCode, submitted.all).toBe(0);
-    await eventually(async () => (await shell('npx gymbus watch long --once')).all.includes('1 running'), BEGUN_MS);
+    await publishNap('long');
     up.terminal.interrupt();
     await up.terminal.shows(
       'stopping: 1 job has 5 s to end, then go back to the queue; Ctrl-C again gives them back now',
