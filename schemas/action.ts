@@ -5,7 +5,7 @@ const Pixel = z.number().int();
 const Button = z.enum(['left', 'right', 'middle']);
 export type Button = z.infer<typeof Button>;
 const Modifier = z.enum(['ctrl', 'alt', 'shift', 'super']);
-/** A key by its lower-case name (`enter`, `f5`, `a`, `page_down`) or the one character it types. */
+/** A key by its name (`enter`, `f5`, `page_down`; which there are is the keyboard's affair) or the one character it types. */
 const Key = z.string().min(1).max(32);
 
 const at = { x: Pixel, y: Pixel };

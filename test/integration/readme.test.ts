@@ -5,9 +5,11 @@ import type { Command } from 'commander';
 import { describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { checkJob } from '../../functions/check-job.ts';
+import { debianDesktop } from '../../images/debian-desktop/recipe.ts';
 import { TOOLS } from '../../infra/tools.ts';
 import { EXIT } from '../../runner/cli/error.ts';
 import { gymbusCommand } from '../../runner/cli/program.ts';
+import { keyStroke } from '../../runner/qemu/keyboard.ts';
 import { Action, Limits, parseJob, Result, Status, TrajectoryJob } from '../../schemas/index.ts';
 import { blocksOf, filledPage, readmeFile, rowsBelow } from '../support/readme.ts';
 
@@ -56,6 +58,20 @@ describe('its tables of fields are those of the contract', () => {
     const statuses = [...table.matchAll(/^\| `(\w+)` \|/gm)].map(([, status]) => status);
     expect(new Set(statuses)).toEqual(new Set(Status.options));
   });
+});
+
+it('describes the image as its recipe is', () => {
+  const { resolution, time_zone, user } = debianDesktop;
+  const [told = ''] = /`debian-desktop` is Debian 12 with[^#]*/.exec(page) ?? [];
+  for (const fact of [time_zone, `${resolution.width} x ${resolution.height}`, `\`${user.name}\``])
+    expect(told).toContain(fact);
+});
+
+it('names keys that there are', () => {
+  const [told = ''] = /Keys have names .*?\n\n/s.exec(page) ?? [];
+  const keys = [...told.matchAll(/`([^`]+)`/g)].map(([, key]) => key ?? '');
+  expect(keys).toEqual(expect.arrayContaining(['enter', 'Return', 'ArrowUp', 'page_down']));
+  for (const key of keys) expect(keyStroke(key), key).not.toBeNull();
 });
 
 it('names the version of the nats command that it was tested with', () => {
