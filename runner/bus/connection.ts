@@ -173,6 +173,11 @@ export function parseServer(text: string): Server {
       cause: error,
     });
   }
+  if (url.hostname === '') {
+    throw new BusRefused(
+      `NATS server address ${JSON.stringify(withoutSecret(text))} names no host; write nats://host:port`,
+    );
+  }
   if (url.protocol !== 'nats:' && url.protocol !== 'tls:') {
     throw new BusRefused(
       `NATS server address ${withoutSecret(text)} begins with ${url.protocol}//; write nats://host:port or tls://host:port`,

@@ -1,4 +1,4 @@
-import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import { describeImage, listImages } from '../../images/store.ts';
 import { missingPackages } from '../../infra/packages.ts';
@@ -14,6 +14,7 @@ import { openArea } from '../storage/area.ts';
 import { reflink } from '../storage/clone.ts';
 import { ObjectStore } from '../storage/s3.ts';
 import { findTool } from '../system/find-tool.ts';
+import { makeFolder } from '../system/make-folder.ts';
 import { clientConfig } from './client.ts';
 import { asCliError } from './explain.ts';
 import { HOST_PACKAGES } from './install.ts';
@@ -52,7 +53,8 @@ export async function* examineHost(config: Config, signal: AbortSignal): AsyncGe
   yield area.finding;
   yield await examineRoom(config, accelerator?.accelerator ?? 'tcg', area.freeBytes);
   yield await examineImages(config);
-  const reached = await clientConfig();
+  // Where the data directory is none there is no local stack either.
+  const reached = await clientConfig().catch(() => config);
   yield await examineBus(reached);
   yield await examineStorage(reached);
 }
@@ -144,7 +146,7 @@ async function examineArea(
   signal: AbortSignal,
 ): Promise<{ finding: Finding; freeBytes: number | null }> {
   try {
-    await mkdir(config.dataDir, { recursive: true });
+    await makeFolder(config.dataDir);
     await using area = await openArea({ dataDir: config.dataDir, floorBytes: config.diskFloorBytes }, signal);
     const milliseconds = await timeReflink(area.path);
     const found = `a clone took ${milliseconds} ms; ${area.description}`;

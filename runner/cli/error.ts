@@ -9,6 +9,14 @@ export const EXIT = {
   interrupted: 130,
 } as const;
 
+/** Names of files may be as long as a file system likes. */
+const MOST_CHARACTERS = 200;
+
+/** A file's name for a message. */
+export function cut(file: string): string {
+  return file.length > MOST_CHARACTERS ? `${file.slice(0, MOST_CHARACTERS)}...` : file;
+}
+
 /** Ends a command with a message for people and an exit code; never a stack trace. */
 export class CliError extends Error {
   override readonly name = 'CliError';

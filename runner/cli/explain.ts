@@ -13,7 +13,7 @@ import { AreaUnavailable } from '../storage/area.ts';
 import { ObjectDamaged, ObjectMissing, StorageAway, StorageFull, StorageRefused } from '../storage/errors.ts';
 import { hasCapability, isRoot } from '../system/capabilities.ts';
 import { LockHeld } from '../system/lock.ts';
-import { CliError, EXIT } from './error.ts';
+import { CliError, cut, EXIT } from './error.ts';
 
 /** Errors whose message says by itself what is wrong and what to do about it. */
 const EXPLAINED = [
@@ -24,14 +24,20 @@ const EXPLAINED = [
 ];
 
 const ELSEWHERE = 'set GYMBUS_DATA and GYMBUS_CACHE to folders';
+const IN_THE_WAY =
+  'there is a file where a folder should be: move it, or set GYMBUS_DATA and GYMBUS_CACHE to other folders';
 const NOT_ALLOWED = `run it as a user who may, as root for example, or ${ELSEWHERE} of your own`;
 
-/** What a file system refuses, and what to do about it. */
+/** What a file system refuses, by its code or by call and code, and what to do about it. */
 const FILE_REMEDIES: Readonly<Record<string, string>> = {
   EACCES: NOT_ALLOWED,
   EPERM: NOT_ALLOWED,
   EROFS: `${ELSEWHERE} that can be written to`,
-  ENOTDIR: `there is a file where a folder should be: move it, or set GYMBUS_DATA and GYMBUS_CACHE to other folders`,
+  ENAMETOOLONG: `${ELSEWHERE} with shorter names`,
+  ELOOP: `${ELSEWHERE} that no link leads back to`,
+  ENOTDIR: IN_THE_WAY,
+  'mkdir EEXIST': IN_THE_WAY,
+  'mkdir ENOENT': `no folder can be made there: ${ELSEWHERE} elsewhere`,
   ENOSPC: `free some disk, or ${ELSEWHERE} on a larger one`,
   EDQUOT: `free some of your quota, or ${ELSEWHERE} elsewhere`,
 };
@@ -46,8 +52,8 @@ export interface FileRights {
 const ownRights = (): FileRights => ({ root: isRoot(), override: hasCapability('CAP_DAC_OVERRIDE') });
 
 /** Root is refused what others may not, too: by what it lacks, or by what is above it. */
-function remedyOf(code: string, { root, override }: FileRights): string | undefined {
-  if (!root || (code !== 'EACCES' && code !== 'EPERM')) return FILE_REMEDIES[code];
+function remedyOf(code: string, remedy: string, { root, override }: FileRights): string {
+  if (!root || (code !== 'EACCES' && code !== 'EPERM')) return remedy;
   const why = override
     ? 'root is refused it by the file system (immutable, or a share that squashes root), the container or a security module'
     : 'root has no CAP_DAC_OVERRIDE here, as in a container that drops it, and this belongs to another user';
@@ -56,8 +62,9 @@ function remedyOf(code: string, { root, override }: FileRights): string | undefi
 
 function fileProblem(error: unknown, rights: () => FileRights): string | null {
   const { code = '', path: file, syscall } = error as NodeJS.ErrnoException;
-  if (file === undefined || !(code in FILE_REMEDIES)) return null;
-  return `cannot ${syscall} ${file} (${code}): ${remedyOf(code, rights())}`;
+  const remedy = FILE_REMEDIES[`${syscall} ${code}`] ?? FILE_REMEDIES[code];
+  if (file === undefined || remedy === undefined) return null;
+  return `cannot ${syscall} ${cut(file)} (${code}): ${remedyOf(code, remedy, rights())}`;
 }
 
 /** What a person is told of an error, without a stack; null for what nobody foresaw, which is a fault of gymbus. */

@@ -1,20 +1,20 @@
-import { mkdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { Command } from 'commander';
 import { objectKeys } from '../../schemas/index.ts';
 import { type AttemptInfo, downloadAttempt, listAttempts } from '../storage/reader.ts';
 import type { ObjectStore } from '../storage/s3.ts';
-import { parseJobAddress } from './address.ts';
+import { makeFolder } from '../system/make-folder.ts';
+import { parseAttempt, parseFolder, parseJobAddress } from './address.ts';
 import { openClientStore, storeConfig } from './client.ts';
-import { CliError } from './error.ts';
+import { CliError, EXIT } from './error.ts';
 import { Interrupt } from './interrupt.ts';
 import { progressView } from './progress.ts';
 
 export const getCommand = new Command('get')
   .description("Download a job's trajectory and check every file against the manifest's hashes")
   .argument('<batch/job>', 'the job', parseJobAddress)
-  .argument('[dir]', 'where to; by default ./BATCH/JOB')
-  .option('--attempt <id>', 'an attempt other than the last finished one')
+  .argument('[dir]', 'where to; by default ./BATCH/JOB', parseFolder)
+  .option('--attempt <id>', 'an attempt other than the last finished one', parseAttempt)
   .addHelpText(
     'after',
     '\nFiles that are there with the right hash are kept, so a download that broke off goes on where it was.',
@@ -28,7 +28,7 @@ export const getCommand = new Command('get')
     const chosen = chooseAttempt(attempts, options.attempt);
     if (!chosen) throw new CliError(notThere(store, address, attempts, options.attempt));
     const directory = path.resolve(dir ?? path.join(batch, job));
-    await makeFolder(directory);
+    await makeTarget(directory);
     const view = progressView(`${batch}/${job}`);
     view.report({ phase: 'downloading', fraction: 0, message: `downloading attempt ${chosen.attempt}` });
     try {
@@ -51,17 +51,15 @@ export const getCommand = new Command('get')
     }
   });
 
-/** Level by level: below /proc Node's own recursive way never ends. @throws CliError when there can be no such folder */
-async function makeFolder(directory: string): Promise<void> {
-  const found = await stat(directory).catch(() => null);
-  if (found?.isDirectory()) return;
-  if (found) throw new CliError(`${directory} is a file: name a folder to download to`);
-  await makeFolder(path.dirname(directory));
+/** @throws CliError when there can be no such folder */
+async function makeTarget(directory: string): Promise<void> {
   try {
-    await mkdir(directory);
+    await makeFolder(directory);
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code !== 'EEXIST') throw new CliError(`cannot make the folder ${directory} (${code}): name another one`);
+    const { code, path: file = directory } = error as NodeJS.ErrnoException;
+    if (code === 'EEXIST')
+      throw new CliError(`${file} is a file: name a folder to download to`, EXIT.no, { cause: error });
+    throw new CliError(`cannot make the folder ${file} (${code}): name another one`, EXIT.no, { cause: error });
   }
 }
 

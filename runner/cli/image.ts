@@ -1,6 +1,8 @@
 import { Command } from 'commander';
 import { recipes } from '../../images/recipes.ts';
 import { describeImage, listImages } from '../../images/store.ts';
+import { quote } from '../../schemas/index.ts';
+import { makeFolder } from '../system/make-folder.ts';
 import { configOf } from './client.ts';
 import { CliError, EXIT } from './error.ts';
 import { buildImages } from './images.ts';
@@ -15,11 +17,12 @@ const buildCommand = new Command('build')
     const unknown = names.find((name) => !recipes.some((recipe) => recipe.name === name));
     if (unknown !== undefined) {
       throw new CliError(
-        `there is no recipe ${unknown}; recipes are ${recipes.map(({ name }) => name).join(', ')}`,
+        `there is no recipe ${quote(unknown)}; recipes are ${recipes.map(({ name }) => name).join(', ')}`,
         EXIT.usage,
       );
     }
     using interrupt = new Interrupt();
+    await makeFolder(cacheDir);
     await ensureHostPackages(interrupt.signal);
     const wanted = names.length > 0 ? names : recipes.map(({ name }) => name);
     for (const image of await buildImages(wanted, cacheDir, interrupt.signal)) console.log(image.directory);

@@ -1,6 +1,6 @@
 import { buildImage } from '../../images/build.ts';
 import { findRecipe, recipes } from '../../images/recipes.ts';
-import { findImage, type Image } from '../../images/store.ts';
+import { findImage, type Image, listImages, SHORT_DIGEST } from '../../images/store.ts';
 import type { Config } from '../host/config.ts';
 import { CliError, EXIT } from './error.ts';
 import { progressView } from './progress.ts';
@@ -19,8 +19,19 @@ async function imageFor(reference: string, cacheDir: string): Promise<Image> {
   throw new CliError(
     hasRecipe(reference)
       ? `image ${reference} is not in ${cacheDir}; make it with: gymbus image build ${reference}`
-      : `GYMBUS_IMAGES names ${reference}, which is not in ${cacheDir} and has no recipe; recipes are ${recipes.map(({ name }) => name).join(', ')}`,
+      : `GYMBUS_IMAGES names ${reference}, which is not in ${cacheDir}; ${await othersThan(reference, cacheDir)}`,
   );
+}
+
+/** What there is in its place. */
+async function othersThan(reference: string, cacheDir: string): Promise<string> {
+  const [name] = reference.split('@');
+  const builds = (await listImages(cacheDir)).filter((image) => image.name === name);
+  if (builds.length > 0)
+    return `there are ${builds.map((image) => `${name}@${image.digest.slice(0, SHORT_DIGEST)}`).join(', ')}`;
+  if (hasRecipe(name ?? ''))
+    return `there is no build of ${name}: copy it, or name it without @ and make it with gymbus image build`;
+  return `it has no recipe either; recipes are ${recipes.map((recipe) => recipe.name).join(', ')}`;
 }
 
 const hasRecipe = (reference: string): boolean => recipes.some(({ name }) => name === reference);
@@ -43,7 +54,10 @@ export async function ensureImages(config: Config, signal: AbortSignal): Promise
 
 /** What the builder and the cache say is wrong with this machine or its files is for a person, without a stack. */
 function explained(error: Error): never {
-  throw error.constructor === Error ? new CliError(error.message, EXIT.no, { cause: error }) : error;
+  // What the file system refuses is explained elsewhere.
+  throw error.constructor === Error && !('code' in error)
+    ? new CliError(error.message, EXIT.no, { cause: error })
+    : error;
 }
 
 /** Builds what is not there as its recipe says, with the progress shown. */

@@ -5,7 +5,7 @@ import { checkJob } from '../../functions/check-job.ts';
 import { OsworldTaskError, osworldTaskToJob } from '../../functions/osworld/task.ts';
 import { JOB_SCHEMA, parseJob, type TrajectoryJobInput } from '../../schemas/index.ts';
 import type { JobToPublish } from '../bus/publisher.ts';
-import { CliError, EXIT } from './error.ts';
+import { CliError, cut, EXIT } from './error.ts';
 
 /** Problems shown of one file; a thousand lines with the same fault need not be told a thousand times. */
 const MOST_SHOWN = 20;
@@ -16,7 +16,9 @@ const MOST_SHOWN = 20;
  * @throws CliError that names each wrong line with its field, value and remedy
  */
 export async function readJobLines(file: string): Promise<JobToPublish[]> {
-  const content = file === '-' ? await text(process.stdin) : await readText(file);
+  const lines = (folder: string): string =>
+    `pass on what is in it: cat ${path.join(folder, '*.jsonl')} | gymbus submit -`;
+  const content = file === '-' ? await text(process.stdin) : await readText(file, lines);
   const jobs: JobToPublish[] = [];
   const problems: string[] = [];
   const places = new Map<string, string>();
@@ -69,12 +71,15 @@ export async function readOsworldTasks(
   const places = new Map<string, string>();
   for (const file of files) {
     try {
-      const job = osworldTaskToJob(JSON.parse(await readText(file)), {
-        batchId: options.batch,
-        policy: options.policy,
-        domain: path.basename(path.dirname(path.resolve(file))),
-        ...(options.image === undefined ? {} : { image: options.image }),
-      });
+      const job = osworldTaskToJob(
+        JSON.parse(await readText(file, (folder) => `name the tasks in it: --osworld ${path.join(folder, '*.json')}`)),
+        {
+          batchId: options.batch,
+          policy: options.policy,
+          domain: path.basename(path.dirname(path.resolve(file))),
+          ...(options.image === undefined ? {} : { image: options.image }),
+        },
+      );
       const checked = checkedJob(Buffer.from(JSON.stringify(job)));
       if (Array.isArray(checked)) problems.push(...checked.map((problem) => `${file}: ${problem}`));
       else problems.push(...addOnce(jobs, checked, file, places));
@@ -115,13 +120,20 @@ function refuseProblems(problems: readonly string[], consequence: string): void 
   throw new CliError(`${consequence}:\n  ${problems.slice(0, MOST_SHOWN).join('\n  ')}${more}`, EXIT.usage);
 }
 
-async function readText(file: string): Promise<string> {
+const UNREADABLE: Readonly<Record<string, string>> = {
+  ENOENT: 'there is no such file',
+  ENOTDIR: 'there is no such file',
+  EACCES: 'you have no right to',
+  ENAMETOOLONG: 'no file has so long a name',
+};
+
+/** @param inFolder how the files in it are passed on, should it be a folder */
+async function readText(file: string, inFolder: (folder: string) => string): Promise<string> {
   try {
     return await readFile(file, 'utf8');
   } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException;
-    const inIt = `it is a folder; pass on what is in it: cat ${path.join(file, '*.jsonl')} | gymbus submit -`;
-    const why = code === 'EISDIR' ? inIt : message;
-    throw new CliError(`cannot read ${file}: ${why}`, EXIT.usage, { cause: error });
+    const { code = '', message } = error as NodeJS.ErrnoException;
+    const why = code === 'EISDIR' ? `it is a folder; ${inFolder(file)}` : (UNREADABLE[code] ?? message);
+    throw new CliError(`cannot read ${file === '' ? '""' : cut(file)}: ${why}`, EXIT.usage, { cause: error });
   }
 }

@@ -6,6 +6,7 @@ import { stackEnvironment } from '../../infra/stack-file.ts';
 import type { Config } from '../host/config.ts';
 import { createLog, type Logger } from '../host/log.ts';
 import type { Runner } from '../host/runner.ts';
+import { makeFolder } from '../system/make-folder.ts';
 import { configOf } from './client.ts';
 import { ensureImages, refuseMissingImages } from './images.ts';
 import { ensureHostPackages, ensureTools } from './install.ts';
@@ -33,6 +34,8 @@ export async function startLocalGym(interrupt: Interrupt): Promise<LocalGym> {
   const { signal } = interrupt;
   // Told before minutes are spent on builds.
   await refuseMissingImages(base);
+  await makeFolder(base.dataDir);
+  await makeFolder(base.cacheDir);
   await refuseWithoutRights(base);
   await ensureHostPackages(signal);
   await ensureTools(['nats-server', 'versitygw'], base.cacheDir, signal);

@@ -1,4 +1,3 @@
-import { mkdir } from 'node:fs/promises';
 import { findImage } from '../../images/store.ts';
 import type { Config } from '../host/config.ts';
 import { canReflink } from '../storage/clone.ts';
@@ -15,7 +14,6 @@ const mayAll = (): boolean => isRoot() && !isRootWithoutMount();
 export async function refuseWithoutRights(config: Config): Promise<void> {
   if (mayAll()) return;
   await refuseToBuild(config.images, config.cacheDir);
-  await mkdir(config.dataDir, { recursive: true });
   if (await canReflink(config.dataDir)) return;
   throw new CliError(rightsNeeded(`to mount a file system for clones, for ${config.dataDir} cannot share blocks`));
 }

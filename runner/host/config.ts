@@ -5,6 +5,8 @@ import { ID_PATTERN, Id, quote, readBy } from '../../schemas/index.ts';
 import { parseServer } from '../bus/connection.ts';
 import { BusRefused } from '../bus/errors.ts';
 
+/** What a header of HTTP can carry as one word. */
+const PRINTABLE = /^[\x21-\x7e]+$/;
 /** What S3 takes for a name: it is a part of host names, and no address. */
 const BUCKET_PATTERN = /^(?!\d+\.\d+\.\d+\.\d+$)(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$/;
 /** An image's name, alone or with the first digits of its digest. */
@@ -42,8 +44,16 @@ const Environment = z.object({
     .refine((text) => /^https?:$/.test(protocolOf(text)), 'must be a URL like http://127.0.0.1:9000')
     .optional()
     .describe('S3 endpoint; AWS itself when unset. Keys by the usual AWS variables'),
-  AWS_REGION: z.string().default('us-east-1').describe('S3 region'),
-  AWS_ACCESS_KEY_ID: z.string().optional().describe('S3 key; without it the usual AWS chain: profile, instance role'),
+  AWS_REGION: z
+    .string()
+    .regex(/^[A-Za-z0-9-]+$/, 'must be a region like us-east-1')
+    .default('us-east-1')
+    .describe('S3 region'),
+  AWS_ACCESS_KEY_ID: z
+    .string()
+    .regex(PRINTABLE, 'must be a key as it was given, without blanks and line ends')
+    .optional()
+    .describe('S3 key; without it the usual AWS chain: profile, instance role'),
   AWS_SECRET_ACCESS_KEY: z.string().optional().describe('Secret of AWS_ACCESS_KEY_ID'),
   AWS_SESSION_TOKEN: z.string().optional().describe('Token of temporary keys'),
   AWS_CA_BUNDLE: z.string().optional().describe('File with the certificate authority of the S3 endpoint'),
@@ -145,6 +155,12 @@ export function readConfig(env: Record<string, string | undefined>) {
   if ((e.AWS_ACCESS_KEY_ID === undefined) !== (e.AWS_SECRET_ACCESS_KEY === undefined)) {
     throw new ConfigError('AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY go together: set both, or neither');
   }
+  for (const name of ['AWS_SECRET_ACCESS_KEY', 'AWS_SESSION_TOKEN'] as const) {
+    // Not among the rest, which are shown.
+    if (!PRINTABLE.test(e[name] ?? '-')) {
+      throw new ConfigError(`${name} must be as it was given, without blanks and line ends`);
+    }
+  }
   if (e.GYMBUS_SETTLE_MAX_MS < e.GYMBUS_SETTLE_MS) {
     throw new ConfigError(
       `GYMBUS_SETTLE_MAX_MS=${e.GYMBUS_SETTLE_MAX_MS} is below GYMBUS_SETTLE_MS=${e.GYMBUS_SETTLE_MS}: no picture would ever be taken in time; raise it`,
@@ -171,8 +187,9 @@ export function readConfig(env: Record<string, string | undefined>) {
     },
     downloads: { maxBytes: e.GYMBUS_DOWNLOAD_MIB * 2 ** 20, allowPrivate: e.GYMBUS_DOWNLOAD_PRIVATE === 'yes' },
     runnerId: e.GYMBUS_RUNNER_ID,
-    dataDir: e.GYMBUS_DATA,
-    cacheDir: e.GYMBUS_CACHE,
+    // Absolute: messages and exports name them to shells that are elsewhere.
+    dataDir: path.resolve(e.GYMBUS_DATA),
+    cacheDir: path.resolve(e.GYMBUS_CACHE),
     images: e.GYMBUS_IMAGES,
     acting: e.GYMBUS_ACTING,
     ready: e.GYMBUS_READY,

@@ -1,4 +1,3 @@
-import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { builtinFunctions, functionNames } from '../../functions/registry.ts';
 import type { RunnerStatus } from '../../schemas/index.ts';
@@ -22,6 +21,7 @@ import { ObjectStore } from '../storage/s3.ts';
 import { Spool } from '../storage/spool.ts';
 import { Uploader } from '../storage/uploader.ts';
 import { LockHeld, lockFile } from '../system/lock.ts';
+import { makeFolder } from '../system/make-folder.ts';
 import { Cleanup } from './cleanup.ts';
 import type { Config } from './config.ts';
 import { Deliveries } from './deliveries.ts';
@@ -80,7 +80,7 @@ export async function startRunner(settings: RunnerSettings): Promise<Runner> {
 
 async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner> {
   const { config, images, log, signal } = settings;
-  await mkdir(config.dataDir, { recursive: true });
+  await makeFolder(config.dataDir);
   cleanup.use('lock', await lockRunner(config));
   const area = cleanup.use(
     'storage area',

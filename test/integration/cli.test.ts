@@ -71,6 +71,8 @@ describe('a wrong call exits with 2 and says what is wrong and where to look', (
     [['streams', 'delete'], "unknown command 'delete'"],
     [['get'], "missing required argument 'batch/job'"],
     [['get', 'night-42'], 'write BATCH/JOB'],
+    [['get', 'a/b', ''], '"" is no folder'],
+    [['get', 'a/b', '--attempt', '../x'], '"../x" is no attempt'],
     [['results', 'a', 'b'], 'too many arguments'],
     [['results', 'a.b'], 'is no batch id'],
     [['watch', 'a', '--forever'], "unknown option '--forever'"],
@@ -78,8 +80,12 @@ describe('a wrong call exits with 2 and says what is wrong and where to look', (
     [['submit', 'jobs.jsonl', '--batch', 'b', '--params', '{}'], '--batch, --params: of OSWorld tasks'],
     [['submit', '--osworld', 'task.json'], '--osworld needs --batch ID and --policy NAME'],
     [['submit', '--osworld', 'task.json', '--batch', 'b', '--policy', 'p', '--params', '[]'], 'must be a JSON object'],
-    [['submit', '/no/such/file'], 'cannot read /no/such/file'],
-    [['image', 'build', 'windows'], 'there is no recipe windows; recipes are debian-desktop'],
+    [['submit', '/no/such/file'], 'cannot read /no/such/file: there is no such file'],
+    [['submit', ''], 'cannot read "": there is no such file'],
+    [['submit', 'x'.repeat(300)], 'xxx...: no file has so long a name'],
+    [['submit', '/etc'], 'cannot read /etc: it is a folder; pass on what is in it: cat /etc/*.jsonl | gymbus submit -'],
+    [['submit', '--osworld', '/etc', '--batch', 'b', '--policy', 'p'], 'name the tasks in it: --osworld /etc/*.json'],
+    [['image', 'build', 'windows'], 'there is no recipe "windows"; recipes are debian-desktop'],
   ])('%j', async (args, said) => {
     const { exitCode, stdout, stderr } = await gymbus(...args);
     expect({ exitCode, stdout }).toEqual({ exitCode: 2, stdout: '' });
@@ -178,6 +184,44 @@ describe('what is not there is said without a stack, and exits with 1', () => {
     expect(listed).toMatchObject({ exitCode: 0, stdout: '' });
     expect(listed.stderr).toBe(`no images in ${folder}; make one with: gymbus image build`);
   });
+});
+
+describe('a folder that cannot be is named, with the variable that names another', () => {
+  it.each([
+    ['/proc/x/y', /cannot mkdir \/proc\/x \(ENOENT\): no folder can be made there: set GYMBUS_DATA and GYMBUS_CACHE/],
+    [
+      '/dev/null',
+      /cannot (mkdir|open) \/dev\/null\S* \((EEXIST|ENOTDIR)\): there is a file where a folder should be: .*GYMBUS_DATA/,
+    ],
+    [
+      '/dev/null/x',
+      /cannot (mkdir|open) \/dev\/null\S* \((EEXIST|ENOTDIR)\): there is a file where a folder should be: .*GYMBUS_DATA/,
+    ],
+    [
+      `/tmp/${'x'.repeat(300)}`,
+      /cannot (mkdir|open) \/tmp\/x{195}\.\.\. \(ENAMETOOLONG\): set GYMBUS_DATA and GYMBUS_CACHE/,
+    ],
+  ])(
+    '%s',
+    async (place, said) => {
+      const calls: [string, string][] = [
+        ...['up', 'demo', 'run', 'doctor'].map((call): [string, string] => [call, 'GYMBUS_DATA']),
+        ...['up', 'image build'].map((call): [string, string] => [call, 'GYMBUS_CACHE']),
+      ];
+      for (const [call, variable] of calls) {
+        const { exitCode, stdout, stderr } = await runGymbus(call.split(' '), {
+          ...env,
+          NATS_URL: '',
+          [variable]: place,
+        });
+        const all = `${call} ${variable}: ${stdout}${stderr}`;
+        expect(all).toMatch(said);
+        expect(all).not.toContain('    at ');
+        expect(exitCode, all).toBe(1);
+      }
+    },
+    240_000,
+  );
 });
 
 describe('who is not root', () => {

@@ -38,7 +38,7 @@ describe('configuration', () => {
 
 /** Any text is one: nothing here can be refused before it is used. */
 const TEXTS = [
-  ...['NATS_CREDS', 'NATS_USER', 'NATS_PASSWORD', 'NATS_CA', 'AWS_REGION', 'AWS_SESSION_TOKEN', 'AWS_CA_BUNDLE'],
+  ...['NATS_CREDS', 'NATS_USER', 'NATS_PASSWORD', 'NATS_CA', 'AWS_CA_BUNDLE'],
   ...['GYMBUS_DATA', 'GYMBUS_CACHE'],
 ];
 const WRONG = [
@@ -79,6 +79,8 @@ describe('a wrong variable is named, with what is allowed and what was received'
     ['GYMBUS_ACCEL', 'xen', 'must be one of auto, kvm, tcg (got "xen")'],
     ['GYMBUS_RUNNER_ID', 'host.a', /^must be 1 to 64 characters of .* \(got "host\.a"\)$/],
     ['GYMBUS_PREFIX', 'x'.repeat(100), /^must be 1 to 64 characters of .* \(got "x{76}\.\.\.\)$/],
+    ['AWS_REGION', 'us east', 'must be a region like us-east-1 (got "us east")'],
+    ['AWS_ACCESS_KEY_ID', 'a\nb', /^must be a key as it was given, .* \(got "a\\nb"\)$/],
     ['AWS_ENDPOINT_URL', 'localhost:7070', 'must be a URL like http://127.0.0.1:9000 (got "localhost:7070")'],
     ['GYMBUS_IMAGES', ',', 'must name at least one image (got ",")'],
     ['GYMBUS_IMAGES', 'a b,c', 'must be NAME or NAME@DIGEST, comma separated; "a b" is neither (got "a b,c")'],
@@ -110,6 +112,7 @@ describe('a wrong variable is named, with what is allowed and what was received'
   it.each([
     ['http://x:4222', 'begins with http://'],
     [',', 'must name at least one server'],
+    ['nats://', 'names no host'],
     ['nats://me:secret@host:port', '"nats://(secret)@host:port" is none'],
     ['me:secret@host:port', '"(secret)@host:port" is none'],
     ['nats://me:sec/ret@host', '"nats://(secret)@host" is none'],
@@ -119,6 +122,18 @@ describe('a wrong variable is named, with what is allowed and what was received'
     expect(message).toMatch(/^NATS_URL: /);
     expect(message).toContain(said);
     expect(message).not.toMatch(/secret@|sec.?ret@/);
+  });
+
+  it.each(['AWS_SECRET_ACCESS_KEY', 'AWS_SESSION_TOKEN'])('%s is not shown', (name) => {
+    const keys = { AWS_ACCESS_KEY_ID: 'a', AWS_SECRET_ACCESS_KEY: 'b' };
+    expect(refusalOf({ ...keys, [name]: 'hush\n' })).toBe(
+      `${name} must be as it was given, without blanks and line ends`,
+    );
+  });
+
+  it('folders are absolute: messages name them to shells that are elsewhere', () => {
+    const { dataDir, cacheDir } = readConfig({ GYMBUS_DATA: 'a/b', GYMBUS_CACHE: '/c/../d' });
+    expect({ dataDir, cacheDir }).toEqual({ dataDir: `${process.cwd()}/a/b`, cacheDir: '/d' });
   });
 
   it('in plain words, whatever any variable holds', () => {

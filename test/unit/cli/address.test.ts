@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { parseBatch, parseJobAddress } from '../../../runner/cli/address.ts';
+import { parseAttempt, parseBatch, parseFolder, parseJobAddress } from '../../../runner/cli/address.ts';
 import { CliError, EXIT } from '../../../runner/cli/error.ts';
 
 describe('a batch id', () => {
@@ -22,4 +22,25 @@ describe('BATCH/JOB', () => {
       expect(() => parseJobAddress(text)).toThrow('BATCH/JOB');
     },
   );
+});
+
+describe('an attempt', () => {
+  it('is named as folders name it', () => expect(parseAttempt('1-k3x9q2mv')).toBe('1-k3x9q2mv'));
+
+  it.each(['', '1', '../x', '0-k3x9q2mv', `1-${'x'.repeat(40)}`])('%j is none: a wrong call', (text) => {
+    expect(() => parseAttempt(text)).toThrow(expect.objectContaining({ exitCode: EXIT.usage }));
+    expect(() => parseAttempt(text)).toThrow(`${JSON.stringify(text)} is no attempt`);
+  });
+});
+
+it('a folder is never the one we are in by an empty word', () => {
+  expect(parseFolder('.')).toBe('.');
+  expect(() => parseFolder('')).toThrow(expect.objectContaining({ exitCode: EXIT.usage }));
+});
+
+it('what is long is cut', () => {
+  const long = 'x'.repeat(5_000);
+  for (const parse of [parseBatch, parseJobAddress, parseAttempt]) {
+    expect(() => parse(long)).toThrow(/^"x{76}\.\.\. /);
+  }
 });
