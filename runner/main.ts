@@ -5,8 +5,9 @@ import { gymbusCommand } from './cli/program.ts';
 
 // Who reads our output may have read enough: `gymbus results BATCH | head`.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-  if (error.code !== 'EPIPE') throw error;
-  process.exit(EXIT.ok);
+  if (error.code === 'EPIPE') process.exit(EXIT.ok);
+  console.error(`gymbus: cannot write what it found (${error.code}): what was written is not the whole`);
+  process.exit(EXIT.no);
 });
 
 try {
@@ -22,5 +23,7 @@ try {
     process.exitCode = explained.exitCode;
   }
 }
+// A write that failed is told after the present turn.
+await new Promise((resolve) => setImmediate(resolve));
 // All is released by now. A connection that nobody answers, which a client forgot rather than closed, keeps nobody here.
 process.exit();

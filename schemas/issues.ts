@@ -37,7 +37,7 @@ const MOST_CHARACTERS = 80;
 
 /** A value as JSON, cut where it is long. */
 export function quote(value: unknown): string {
-  const text = asJson(value);
+  const text = printable(asJson(value));
   return text.length > MOST_CHARACTERS ? `${text.slice(0, MOST_CHARACTERS - 3)}...` : text;
 }
 
@@ -50,6 +50,11 @@ function asJson(value: unknown): string {
   } catch {
     return typeof value;
   }
+}
+
+/** A message that may quote what others wrote: nothing in it is obeyed by a terminal. */
+export function printable(message: string): string {
+  return message.replace(/\p{Cc}/gu, (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 
 type Issue = z.core.$ZodIssue;
@@ -80,8 +85,13 @@ interface Read {
   at: readonly PropertyKey[];
 }
 
+/** A name that others chose may hold anything, also what a terminal obeys. */
+function segment(key: PropertyKey): string {
+  return typeof key === 'string' && !/^[\w-]{1,80}$/.test(key) ? quote(key) : String(key);
+}
+
 function lineOf(issue: Issue, { schema, value, at }: Read): string {
-  const where = [...at, ...issue.path].map(String).join('.');
+  const where = [...at, ...issue.path].map(segment).join('.');
   const received = valueAt(value, issue.path);
   const known = (): string[] => knownFields(schema, issue.path, value);
   if (issue.code === 'unrecognized_keys') return `${where && `${where}: `}${unknownFields(issue.keys, known())}`;
@@ -144,11 +154,14 @@ function oneOf(values: readonly unknown[]): string {
   return values.length === 1 ? quote(values[0]) : `one of ${values.map(String).join(', ')}`;
 }
 
+/** Texts, numbers, true and false, null, lists and objects. */
+const JSON_KINDS = 6;
+
 /** Of a tagged union its tags; of another one whose branches are all of another kind, their kinds. */
 function unionOf(issue: z.core.$ZodIssueInvalidUnion): string {
   if ('options' in issue && issue.options) return oneOf(issue.options);
   const kinds = [...new Set(issue.errors.flat().filter(isOfWholeKind).map(kindOf))];
-  return `${kinds.slice(0, -1).join(', ')} or ${kinds.at(-1)}`;
+  return kinds.length === JSON_KINDS ? 'any value of JSON' : `${kinds.slice(0, -1).join(', ')} or ${kinds.at(-1)}`;
 }
 
 const UNITS: Readonly<Record<string, [one: string, many: string]>> = {

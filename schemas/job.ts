@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { Id, ImageName } from './id.ts';
-import { joinProblems, readBy } from './issues.ts';
+import { joinProblems, printable, readBy } from './issues.ts';
 
 export const JOB_SCHEMA = 'gymbus.job.v1';
 
@@ -101,7 +101,7 @@ export function parseJob(bytes: Uint8Array): ParsedJob {
   try {
     body = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
   } catch (error) {
-    return { kind: 'invalid', reason: `not UTF-8 JSON: ${(error as Error).message}` };
+    return { kind: 'invalid', reason: `not UTF-8 JSON: ${printable((error as Error).message)}` };
   }
   if (isDeeper(body, MAX_DEPTH)) return { kind: 'invalid', reason: `nested more than ${MAX_DEPTH} levels deep` };
   const version = typeof body === 'object' && body !== null && 'schema' in body ? body.schema : undefined;

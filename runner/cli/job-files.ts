@@ -1,11 +1,14 @@
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
-import { text } from 'node:stream/consumers';
+import { buffer } from 'node:stream/consumers';
 import { checkJob } from '../../functions/check-job.ts';
 import { OsworldTaskError, osworldTaskToJob } from '../../functions/osworld/task.ts';
-import { JOB_SCHEMA, parseJob, type TrajectoryJobInput } from '../../schemas/index.ts';
+import { JOB_SCHEMA, parseJob, printable, type TrajectoryJobInput } from '../../schemas/index.ts';
 import type { JobToPublish } from '../bus/publisher.ts';
 import { CliError, cut, EXIT } from './error.ts';
+
+/** What a line is told that cannot be read at all. */
+const NO_JSON = ': not UTF-8 JSON: ';
 
 /** Problems shown of one file; a thousand lines with the same fault need not be told a thousand times. */
 const MOST_SHOWN = 20;
@@ -18,7 +21,7 @@ const MOST_SHOWN = 20;
 export async function readJobLines(file: string): Promise<JobToPublish[]> {
   const lines = (folder: string): string =>
     `pass on what is in it: cat ${path.join(folder, '*.jsonl')} | gymbus submit -`;
-  const content = file === '-' ? await text(process.stdin) : await readText(file, lines);
+  const content = await readText(file, lines);
   const jobs: JobToPublish[] = [];
   const problems: string[] = [];
   const places = new Map<string, string>();
@@ -26,6 +29,13 @@ export async function readJobLines(file: string): Promise<JobToPublish[]> {
     const checked = checkedJob(Buffer.from(text));
     if (Array.isArray(checked)) problems.push(...checked.map((problem) => `${place}: ${problem}`));
     else problems.push(...addOnce(jobs, checked, place, places));
+  }
+  if (problems.length > 1 && problems.every((problem) => problem.includes(NO_JSON))) {
+    const from = file === '-' ? '' : ` ${file}`;
+    throw new CliError(
+      `${nameOf(file)} has no job a line, and is not one job over many: \`jq -c .${from} | gymbus submit -\` makes lines of several\n  ${problems[0]}`,
+      EXIT.usage,
+    );
   }
   refuseProblems(problems, 'nothing was published');
   if (jobs.length === 0) throw new CliError(`${nameOf(file)} holds no job: one JSON object a line`, EXIT.usage);
@@ -84,7 +94,7 @@ export async function readOsworldTasks(
       if (Array.isArray(checked)) problems.push(...checked.map((problem) => `${file}: ${problem}`));
       else problems.push(...addOnce(jobs, checked, file, places));
     } catch (error) {
-      if (error instanceof SyntaxError) problems.push(`${file}: not JSON: ${error.message}`);
+      if (error instanceof SyntaxError) problems.push(`${file}: not JSON: ${printable(error.message)}`);
       else if (error instanceof OsworldTaskError) problems.push(`${file}: ${error.message}`);
       else throw error;
     }
@@ -129,11 +139,19 @@ const UNREADABLE: Readonly<Record<string, string>> = {
 
 /** @param inFolder how the files in it are passed on, should it be a folder */
 async function readText(file: string, inFolder: (folder: string) => string): Promise<string> {
+  let bytes: Buffer;
   try {
-    return await readFile(file, 'utf8');
+    bytes = file === '-' ? await buffer(process.stdin) : await readFile(file);
   } catch (error) {
     const { code = '', message } = error as NodeJS.ErrnoException;
     const why = code === 'EISDIR' ? `it is a folder; ${inFolder(file)}` : (UNREADABLE[code] ?? message);
     throw new CliError(`cannot read ${file === '' ? '""' : cut(file)}: ${why}`, EXIT.usage, { cause: error });
+  }
+  try {
+    // Not as Node reads a text: what it cannot read it replaces, unnoticed. A mark of the byte order is left out.
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch (error) {
+    const remedy = 'write it as UTF-8, or convert it: iconv -f LATIN1 -t UTF-8';
+    throw new CliError(`${nameOf(file)} is no UTF-8: ${remedy}`, EXIT.usage, { cause: error });
   }
 }

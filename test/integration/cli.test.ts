@@ -100,6 +100,13 @@ describe('a wrong call exits with 2 and says what is wrong and where to look', (
   });
 });
 
+it('says so when what it found cannot be written: half of it looks like all of it', async () => {
+  const script = `"${process.execPath}" "${gymbusProgram}" --version > /dev/full`;
+  const { exitCode, stderr } = await execa('sh', ['-c', script], { env, reject: false });
+  expect(exitCode).toBe(1);
+  expect(stderr).toBe('gymbus: cannot write what it found (ENOSPC): what was written is not the whole');
+});
+
 describe('what is not there is said without a stack, and exits with 1', () => {
   const file = (): string => path.join(folder, 'job.jsonl');
   beforeAll(() =>

@@ -211,12 +211,7 @@ const REFUSED: [string, z.ZodType, unknown, string][] = [
     { path: ['a'], multi: true, gives: [1] },
     'it.gives: names path 1, counted from 0, which is not there (got [1])',
   ],
-  [
-    'metric: missing',
-    rules('exact_match'),
-    {},
-    'it.expected: is missing, must be a text, a number, true or false, null, a list or an object',
-  ],
+  ['metric: missing', rules('exact_match'), {}, 'it.expected: is missing, must be any value of JSON'],
   ['metric: wrong type', rules('file_contains'), { expected: 'a' }, 'it.expected: must be a list (got "a")'],
   ['metric: no options', options('is_utc_0'), { strict: 1 }, 'it: unknown field "strict"; leave it out'],
 ];

@@ -58,6 +58,47 @@ describe('job lines', () => {
     );
   });
 
+  it('may begin with a mark of the byte order, which does not go out', async () => {
+    const lines = [JSON.stringify(job()), JSON.stringify(job({ job_id: 'b' }))];
+    for (const text of [lines.join('\n'), JSON.stringify(job(), null, 2)]) {
+      const [read] = await readJobLines(await linesFile(`\ufeff${text}`));
+      expect(Buffer.from(read?.data ?? []).toString()[0]).toBe('{');
+    }
+  });
+
+  it('are told how to be made of several that are over many lines', async () => {
+    const file = await linesFile(JSON.stringify(job(), null, 2), JSON.stringify(job({ job_id: 'b' }), null, 2));
+    const message = await refusal(readJobLines(file));
+    expect(message).toContain(`\`jq -c . ${file} | gymbus submit -\` makes lines of several`);
+    expect(message.split('\n')).toHaveLength(2);
+  });
+
+  it.each(['latin1', 'utf16le'] as const)('are UTF-8, and %s is not guessed at', async (encoding) => {
+    const file = await linesFile(job());
+    await writeFile(
+      file,
+      Buffer.from(
+        `\ufeff${JSON.stringify(job({ instruction: 'öffnen' }))}`.slice(encoding === 'latin1' ? 1 : 0),
+        encoding,
+      ),
+    );
+    expect(await refusal(readJobLines(file))).toMatch(/ is no UTF-8: .* iconv -f LATIN1 -t UTF-8$/);
+  });
+
+  it('are refused without a character that a terminal would obey', async () => {
+    const evil = '\u001b[31m\u009b2J\u0007';
+    const lines = [
+      `{"schema": ${evil}`,
+      JSON.stringify(job({ [evil]: 1 })),
+      JSON.stringify(job({ job_id: evil })),
+      JSON.stringify(job({ policy: { name: evil } })),
+      JSON.stringify(job({ metadata: { [evil]: 'x' } })).replace('"x"', '1e999'),
+    ];
+    const message = await refusal(readJobLines(await linesFile(...lines)));
+    expect(message.split('\n')).toHaveLength(1 + lines.length);
+    expect(message.replaceAll('\n', '')).not.toMatch(/[\p{Cc}]/u);
+  });
+
   it('are refused together, each wrong one by file, line, field and value', async () => {
     const file = await linesFile(
       job(),
@@ -83,7 +124,7 @@ describe('job lines', () => {
   });
 
   it('are told of up to twenty', async () => {
-    const file = await linesFile(...Array.from({ length: 50 }, () => '{'));
+    const file = await linesFile(...Array.from({ length: 50 }, () => '{}'));
     const message = await refusal(readJobLines(file));
     expect(message.split('\n')).toHaveLength(22);
     expect(message).toContain('and 30 more');
