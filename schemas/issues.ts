@@ -4,7 +4,7 @@ import { knownFields } from './known-fields.ts';
 /** A value as a schema reads it, or what is wrong with it. */
 export type Reading<T> =
   | { ok: true; data: T }
-  /** One line a problem: the field's path, what is allowed, and the value received. */
+  /** One line a problem: the field's path, what is allowed, and the value received. Of very many the first, and how many more. */
   | { ok: false; problems: string[] };
 
 /**
@@ -15,13 +15,13 @@ export type Reading<T> =
 export function readBy<T>(schema: z.ZodType<T>, value: unknown, at: readonly PropertyKey[] = []): Reading<T> {
   const parsed = schema.safeParse(value, { error: () => UNSAID });
   if (parsed.success) return { ok: true, data: parsed.data };
-  const issues = parsed.error.issues.flatMap((issue) => meant(issue, []));
-  return {
-    ok: false,
-    problems: issues
-      .filter((issue, index) => issue.code !== 'custom' || !isToldBefore(issue, issues.slice(0, index)))
-      .map((issue) => lineOf(issue, { schema, value, at })),
-  };
+  const { issues } = parsed.error;
+  const told = issues.slice(0, MOST_PROBLEMS).flatMap((issue) => meant(issue, []));
+  const lines = told
+    .filter((issue, index) => issue.code !== 'custom' || !isToldBefore(issue, told.slice(0, index)))
+    .map((issue) => lineOf(issue, { schema, value, at }));
+  const more = issues.length - MOST_PROBLEMS;
+  return { ok: false, problems: more > 0 ? [...lines, `and ${more} more`] : lines };
 }
 
 /** Who has made more mistakes than this has made one many times. */
@@ -29,8 +29,7 @@ const MOST_PROBLEMS = 20;
 
 /** All problems in one line. */
 export function joinProblems(problems: readonly string[]): string {
-  const more = problems.length - MOST_PROBLEMS;
-  return [...problems.slice(0, MOST_PROBLEMS), ...(more > 0 ? [`and ${more} more`] : [])].join('; ');
+  return problems.join('; ');
 }
 
 const MOST_CHARACTERS = 80;

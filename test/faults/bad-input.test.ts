@@ -39,8 +39,8 @@ describe.skipIf(!available('fault'))('what is wrong with a job is told, and noth
     'not-json': [() => Buffer.from('{"schema": "gymbus.job.v1", '), /^not UTF-8 JSON/],
     'not-utf8': [() => Buffer.from([0x7b, 0x22, 0xff, 0xfe, 0x22, 0x7d]), /^not UTF-8 JSON/],
     nothing: [() => Buffer.alloc(0), /^not UTF-8 JSON/],
-    'no-object': [(good) => [good], /expected object/],
-    'wrong-type': [(good) => ({ ...good, instruction: 7 }), /instruction: .*expected string.*\(got 7\)/],
+    'no-object': [(good) => [good], /must be an object with schema/],
+    'wrong-type': [(good) => ({ ...good, instruction: 7 }), /instruction: must be a text \(got 7\)/],
     'wrong-limit': [(good) => ({ ...good, limits: { max_steps: 'x' } }), /limits\.max_steps: .*\(got "x"\)/],
     'unknown-field': [(good) => ({ ...good, colour: 'green' }), /unknown field "colour"/],
     'unknown-policy': [

@@ -7,7 +7,7 @@ export const ZODS =
   /Invalid |received |Too (big|small)|Unrecognized|[Ee]xpected (one|string|number|int|boolean|array|object)|received NaN/;
 /** The field, then what is allowed and what was received; what is missing or unknown tells the latter by that word. */
 const LINE =
-  /^\S+: (is missing, must be .+|unknown field ".+; (known are .+|leave it out)|.+ \(got .+\)|names path .+)$/s;
+  /^\S+: (is missing, must be .+|unknown field ".+; (known are .+|leave it out)|.+ \(got .+\)|names path .+)$|^and \d+ more$/s;
 
 export function expectPlain(lines: readonly string[]): void {
   expect(lines).not.toEqual([]);
