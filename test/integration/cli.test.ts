@@ -131,7 +131,7 @@ describe('what is not there is said without a stack, and exits with 1', () => {
     const { exitCode, stderr } = await runGymbus(['results', 'b'], { ...rest, NATS_URL: '' });
     expect(exitCode).toBe(1);
     // Another server of this machine may be at the usual port; without our credentials, or without our batch.
-    if (!stderr.includes('has no outcome') && !stderr.includes('no streams')) {
+    if (!stderr.includes('no batch') && !stderr.includes('no streams')) {
       expect(stderr).toContain(
         `NATS_URL is not set, and no local stack runs on GYMBUS_DATA=${folder}; \`npx gymbus up\` starts one`,
       );
@@ -193,44 +193,6 @@ describe('what is not there is said without a stack, and exits with 1', () => {
   });
 });
 
-describe('a folder that cannot be is named, with the variable that names another', () => {
-  it.each([
-    ['/proc/x/y', /cannot mkdir \/proc\/x \(ENOENT\): no folder can be made there: set GYMBUS_DATA and GYMBUS_CACHE/],
-    [
-      '/dev/null',
-      /cannot (mkdir|open) \/dev\/null\S* \((EEXIST|ENOTDIR)\): there is a file where a folder should be: .*GYMBUS_DATA/,
-    ],
-    [
-      '/dev/null/x',
-      /cannot (mkdir|open) \/dev\/null\S* \((EEXIST|ENOTDIR)\): there is a file where a folder should be: .*GYMBUS_DATA/,
-    ],
-    [
-      `/tmp/${'x'.repeat(300)}`,
-      /cannot (mkdir|open) \/tmp\/x{195}\.\.\. \(ENAMETOOLONG\): set GYMBUS_DATA and GYMBUS_CACHE/,
-    ],
-  ])(
-    '%s',
-    async (place, said) => {
-      const calls: [string, string][] = [
-        ...['up', 'demo', 'run', 'doctor'].map((call): [string, string] => [call, 'GYMBUS_DATA']),
-        ...['up', 'image build'].map((call): [string, string] => [call, 'GYMBUS_CACHE']),
-      ];
-      for (const [call, variable] of calls) {
-        const { exitCode, stdout, stderr } = await runGymbus(call.split(' '), {
-          ...env,
-          NATS_URL: '',
-          [variable]: place,
-        });
-        const all = `${call} ${variable}: ${stdout}${stderr}`;
-        expect(all).toMatch(said);
-        expect(all).not.toContain('    at ');
-        expect(exitCode, all).toBe(1);
-      }
-    },
-    240_000,
-  );
-});
-
 describe('who is not root', () => {
   let home: string;
   beforeAll(async () => {
@@ -281,16 +243,6 @@ describe('who is not root', () => {
     );
   });
 });
-
-it.each(['run', 'up', 'demo'])(
-  'says of an image that is pinned and not there which it is, first of all: %s',
-  async (command) => {
-    const pinned = { ...env, NATS_URL: '', GYMBUS_CACHE: folder, GYMBUS_IMAGES: 'debian-desktop@0123abcd' };
-    const { exitCode, stderr } = await runGymbus([command], pinned);
-    expect(exitCode, stderr).toBe(1);
-    expect(stderr).toContain(`gymbus: GYMBUS_IMAGES names debian-desktop@0123abcd, which is not in ${folder}`);
-  },
-);
 
 it('examines the host without a server, says what each finding means, and leaves no mount behind', async () => {
   const { exitCode, stdout, stderr } = await gymbus('doctor', '--json');
