@@ -16,8 +16,8 @@ import { openArea } from '../../runner/storage/area.ts';
 import { benchJob, playBare, SETTLE_MS, STEPS } from './bare-episode.ts';
 import { type Figure, median, rounded } from './figure.ts';
 
-/** Episodes a round: half a minute on two cores. */
-const EPISODES = 40;
+/** Episodes a round, so many that its start and its end, when not all places are taken, weigh little. */
+const EPISODES = 80;
 const ROUNDS = 3;
 /** Trajectories a minute with bus and storage in the loop, against the same episodes on the same pool without them. */
 export async function episodeFigures(image: Image, cacheDir: string, signal: AbortSignal): Promise<Figure[]> {

@@ -4,11 +4,7 @@ import { expect, it } from 'vitest';
 
 const root = path.resolve(import.meta.dirname, '../..');
 /** Every file with tests that need OSWorld's tasks. */
-const FILES = [
-  'test/unit/functions/osworld.test.ts',
-  'test/integration/cli-batches.test.ts',
-  'test/vm/osworld.test.ts',
-];
+const FILES = ['test/unit/functions/osworld.test.ts', 'test/integration/cli-submit.test.ts', 'test/vm/osworld.test.ts'];
 
 const vitest = (env: Record<string, string>) =>
   execa('npx', ['vitest', 'run', '--config', 'test/vitest.config.ts', '-t', 'OSWorld', ...FILES], {
