@@ -46,6 +46,8 @@ const TELL_MS = 5_000;
 /** Two missed pings end a dead connection in 10 to 15 s: half an ack_wait is left to connect again and beat. */
 const PING_MS = 5_000;
 const MISSED_PINGS = 2;
+/** The longest that the server can have been silent when a connection is found dead. */
+export const SILENCE_MS = (MISSED_PINGS + 1) * PING_MS;
 
 /**
  * Connects, waiting for a server that is not there and saying so every 5 s; afterwards the client reconnects for ever.

@@ -4,11 +4,11 @@ import { type JetStreamClient, type JetStreamManager, jetstream } from '@nats-io
 import type { NatsConnection } from '@nats-io/transport-node';
 import type { Logger } from 'pino';
 import { type BusNames, busNames } from '../../schemas/index.ts';
-import { type ConnectSettings, connectBus } from './connection.ts';
+import { type ConnectSettings, connectBus, SILENCE_MS } from './connection.ts';
 
 /** What a connection made anew tells of the one that was lost. */
 export interface Reconnection {
-  /** When the old one was found lost, in monotonic milliseconds. */
+  /** The earliest moment at which the old one can have been lost, in monotonic milliseconds: until then its server lived. */
   lostAtMs: number;
   /** The very process as before answers: it has forgotten nothing. */
   sameServer: boolean;
@@ -79,17 +79,22 @@ class OpenBus implements Bus {
   async #watch(): Promise<void> {
     let server = this.nc.info?.server_id;
     let lostAtMs = performance.now();
+    let silentMs = 0;
     for await (const status of this.nc.status()) {
-      if (status.type === 'disconnect') {
-        lostAtMs = performance.now();
+      // Both are told again of each connection that the server ends before it may be used.
+      if (status.type === 'disconnect' && this.connected) {
+        lostAtMs = performance.now() - silentMs;
+        silentMs = 0;
         this.#connection.abort();
         this.log.warn({ server: status.server }, 'connection to NATS lost; reconnecting');
-      } else if (status.type === 'reconnect') {
+      } else if (status.type === 'reconnect' && !this.connected) {
         this.#connection = newConnection();
         this.log.info({ server: status.server, version: this.nc.info?.version }, 'connected to NATS again');
         const sameServer = this.nc.info?.server_id === server;
         server = this.nc.info?.server_id;
         for (const callback of this.#onReconnect) callback({ lostAtMs, sameServer });
+      } else if (status.type === 'staleConnection') {
+        silentMs = SILENCE_MS;
       } else if (status.type === 'error') {
         this.log.warn({ err: status.error }, 'NATS reports an error');
       } else if (status.type === 'ldm') {

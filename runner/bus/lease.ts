@@ -29,7 +29,7 @@ type Settled = 'confirmed' | 'gone' | 'unconfirmed' | 'lost';
 
 export interface Lease extends Disposable {
   readonly message: JobMessage;
-  /** Aborted with `LeaseLost` when no beat was confirmed for ack_wait, or after `deliverLimitMs`. */
+  /** Aborted with `LeaseLost` when no beat was confirmed for ack_wait, when the server may have forgotten us, or after `deliverLimitMs`. */
   readonly held: AbortSignal;
   /** For the moment before something that cannot be undone: a process that was frozen wakes before its timers. @throws LeaseLost */
   assertHeld(): void;
@@ -137,7 +137,15 @@ class HeldLease implements Lease {
     if (this.#settled !== undefined) return this.#settled;
     const held = this.isHeld();
     this.#stop();
-    this.#settled = !held ? Promise.resolve('lost') : this.#settle(payload, withinMs);
+    if (!held) {
+      this.#settled = Promise.resolve('lost');
+      return this.#settled;
+    }
+    // A server that was restarted may have given the job to the next by the time it is asked again.
+    const stopReconnect = this.#bus.onReconnect(({ sameServer }) => {
+      if (!sameServer) this.#heldUntilMs = 0;
+    });
+    this.#settled = this.#settle(payload, withinMs).finally(stopReconnect);
     return this.#settled;
   }
 
