@@ -1,6 +1,7 @@
 import type { RunnerStatus } from '../../schemas/index.ts';
 import { readRunners } from '../bus/heartbeat.ts';
 import type { Bus } from '../bus/index.ts';
+import type { Patience } from '../bus/stored.ts';
 
 /** Why jobs for an image wait, beyond every replica being busy; null when some live runner takes them. */
 export function whyWaiting(image: string, runners: readonly RunnerStatus[]): string | null {
@@ -11,8 +12,8 @@ export function whyWaiting(image: string, runners: readonly RunnerStatus[]): str
 }
 
 /** The same of several images, each reason once, in one line; empty when all are taken. */
-export async function troubleOf(bus: Bus, images: readonly string[]): Promise<string> {
-  const runners = await readRunners(bus);
+export async function troubleOf(bus: Bus, images: readonly string[], patience: Patience): Promise<string> {
+  const runners = await readRunners(bus, patience);
   return [...new Set(images.flatMap((image) => whyWaiting(image, runners) ?? []))].join(', ');
 }
 

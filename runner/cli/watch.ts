@@ -47,7 +47,8 @@ export async function watchBatch(
       rate.add(now.done);
       const counts = `${now.done} done, ${now.running} running, ${now.waiting} waiting`;
       const speed = now.done > 0 ? rate.text() : '';
-      const trouble = now.waiting > 0 ? await troubleOf(bus, now.images) : '';
+      const patience = { signal: options.signal, patienceMs: LOOK_MS };
+      const trouble = now.waiting > 0 ? await troubleOf(bus, now.images, patience) : '';
       view.report({
         phase: counts + trouble,
         fraction: total === 0 ? 0 : now.done / total,

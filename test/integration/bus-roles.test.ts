@@ -249,43 +249,6 @@ describe.each(ROLES)('a %s', (role) => {
   });
 });
 
-it('a publisher that may not see runners publishes all the same, and is told what it lacks', async () => {
-  const { publish, subscribe } = permissionsOf('publisher');
-  const blind = { publish: { allow: publish.allow.filter((right) => !right.includes('RUNNERS')) }, subscribe };
-  const asking = { NATS_URL: nats.server.url, NATS_CREDS: await nats.credentials('blind', blind), GYMBUS_DATA: folder };
-  const published = await runGymbus(['submit', '-'], asking, { input: JSON.stringify(jobOf('blind', 'a')) });
-  expect(published).toMatchObject({ exitCode: 0, stdout: '1 queued' });
-  expect(published.stderr).toMatch(
-    /^whether a runner serves these jobs cannot be seen \(.*\); who has the rights of a publisher sees it: infra\/nats\/permissions$/m,
-  );
-});
-
-it.each([
-  [
-    'streams that are missing',
-    permissionsOf('publisher'),
-    /no publish to \$JS\.API\.STREAM\.CREATE\.GYMBUS_JOBS; give/,
-  ],
-  [
-    'jobs only',
-    { publish: { allow: ['gymbus.jobs.>'] }, subscribe: { allow: ['_INBOX.>'] } },
-    /no publish to \$JS\.API\.INFO; give/,
-  ],
-  [
-    'no answers',
-    { publish: { allow: ['>'] }, subscribe: { allow: ['gymbus.>'] } },
-    /no subscription to _INBOX\.\S+; give/,
-  ],
-])('a user with rights for %s is told what it lacks', async (_, permissions, message) => {
-  await using fresh = await startOperatedNats();
-  const NATS_CREDS = await fresh.credentials('some', permissions);
-  const asking = { NATS_URL: fresh.server.url, NATS_CREDS, GYMBUS_DATA: folder };
-  const { exitCode, stderr } = await runGymbus(['submit', '-'], asking, { input: JSON.stringify(jobOf('b', 'j')) });
-  expect(exitCode).toBe(1);
-  expect(stderr).toMatch(message);
-  expect(stderr).not.toContain('    at ');
-});
-
 it('the README has a row for each, and S3 a policy', async () => {
   const rows = rowsBelow(await readFile(readmeFile, 'utf8'), 'table of roles');
   expect(rows.map(([role]) => role)).toEqual(ROLES.map((role) => `\`${role}\``));
