@@ -16,11 +16,13 @@ export function readBy<T>(schema: z.ZodType<T>, value: unknown, at: readonly Pro
   const parsed = schema.safeParse(value, { error: () => UNSAID });
   if (parsed.success) return { ok: true, data: parsed.data };
   const { issues } = parsed.error;
-  const told = issues.slice(0, MOST_PROBLEMS).flatMap((issue) => meant(issue, []));
+  // One of a union may be as many as its branch has.
+  const all = issues.slice(0, MOST_PROBLEMS).flatMap((issue) => meant(issue, []));
+  const told = all.slice(0, MOST_PROBLEMS);
   const lines = told
     .filter((issue, index) => issue.code !== 'custom' || !isToldBefore(issue, told.slice(0, index)))
     .map((issue) => lineOf(issue, { schema, value, at }));
-  const more = issues.length - MOST_PROBLEMS;
+  const more = Math.max(0, issues.length - MOST_PROBLEMS) + all.length - told.length;
   return { ok: false, problems: more > 0 ? [...lines, `and ${more} more`] : lines };
 }
 

@@ -11,6 +11,7 @@ const LINE =
 
 export function expectPlain(lines: readonly string[]): void {
   expect(lines).not.toEqual([]);
+  expect(lines.length).toBeLessThanOrEqual(21);
   for (const line of lines) {
     expect(line).toMatch(LINE);
     expect(line).not.toMatch(ZODS);

@@ -232,6 +232,18 @@ describe('a wrong field is named, with what is allowed and what was received', (
     );
   });
 
+  it.each([
+    ['of a list', { setup: new Array(200).fill(0) }, 180],
+    ['of a branch of a union', { evaluator: { func: new Array(50_000).fill(0) } }, 49_980],
+    ['of several', { evaluator: { func: new Array(15).fill(0), result: new Array(15).fill(0) } }, 10],
+    ['of what may be any JSON', { metadata: { a: new Array(50_000).fill(Number.NaN) } }, 49_980],
+  ])('and of many, %s, the first twenty', (_what, over, more) => {
+    const lines = linesOf(TrajectoryJob, job(over));
+    expect(lines).toHaveLength(21);
+    expect(lines.at(-1)).toBe(`and ${more} more`);
+    expectPlain(lines);
+  });
+
   it('and many or long unknown ones are cut', () => {
     const [line] = linesOf(
       TrajectoryJob,
