@@ -214,11 +214,10 @@ async function examineImages(config: Config): Promise<Finding> {
 }
 
 async function examineBus(config: Config): Promise<Finding> {
-  const servers = config.nats.servers.map((server) => server.replace(/\/\/[^/]*@/, '//')).join(', ');
   try {
     const log = createLog({ level: 'error', format: 'json' });
     await using bus = await openBus({ ...config.nats, name: 'gymbus doctor', log, patienceMs: 0 });
-    return { what: 'nats', verdict: 'fine', found: `nats-server ${bus.nc.info?.version} at ${servers}` };
+    return { what: 'nats', verdict: 'fine', found: `nats-server ${bus.nc.info?.version} at ${bus.nc.getServer()}` };
   } catch (error) {
     // No runner waits for a server that it will never take.
     if (error instanceof BusRefused && process.env.NATS_URL) {

@@ -273,3 +273,14 @@ it('exits with 1 where no runner could work, and says what is in its way', async
   expect(stdout).toMatch(/^ok {4}node /m);
   expect(stderr).toBe('gymbus: a runner cannot work here yet: nats');
 }, 120_000);
+
+it('shows no password of a server that it reaches, however the address is written', async () => {
+  await using server = await startNats({ users: [{ user: 'me', password: 'hush' }] });
+  for (const scheme of ['', 'nats://']) {
+    const NATS_URL = `${scheme}me:hush@127.0.0.1:${server.port}`;
+    const { stdout, stderr } = await runGymbus(['doctor', '--json'], { ...env, NATS_URL });
+    const findings = JSON.parse(stdout) as { what: string; verdict: string }[];
+    expect(findings).toContainEqual(expect.objectContaining({ what: 'nats', verdict: 'fine' }));
+    expect(stdout + stderr).not.toContain('hush');
+  }
+}, 120_000);
