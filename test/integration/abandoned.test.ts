@@ -28,7 +28,9 @@ describe('a program that npm started', () => {
       const [, pid] = /^pid (\d+)$/.exec(line) ?? [];
       if (pid === undefined) continue;
       const npm = (await ancestors(Number(pid))).find(({ command }) => command.startsWith('npm exec'));
-      act(npm?.pid ?? 0, Number(pid));
+      // A signal to process 0 would be one to all of these tests.
+      if (npm === undefined) throw new Error('npm is not among its ancestors');
+      act(npm.pid, Number(pid));
     }
     return lines.slice(1);
   }
