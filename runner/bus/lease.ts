@@ -224,7 +224,7 @@ class HeldLease implements Lease {
     if (sameServer || !this.#beating) return;
     const written = this.#marks.find((mark) => mark !== null && lostAtMs - mark.answeredAtMs >= WRITTEN_MS);
     if (!written) {
-      this.#lose('nats-server was restarted right after it gave us the job, and may have forgotten that');
+      this.#lose('another nats-server answers than a moment ago, when we were given the job, and may have forgotten that');
       return;
     }
     this.#marks = [written, null];

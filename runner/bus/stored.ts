@@ -138,8 +138,8 @@ const TELL_MS = 5_000;
 const toldAtMs = new WeakMap<Bus, number>();
 
 /**
- * Repeats an idempotent exchange for as long as the bus is away. A missing stream is as good as no bus to who has a
- * signal, and so may wait until it is made again; to all others it is an answer.
+ * Repeats an idempotent exchange for as long as the bus is away. A missing stream is as good as no bus to who waits
+ * for as long as a signal allows, and so until it is made again; to all others it is an answer.
  * @throws what is no silence, or the signal's reason
  */
 export function untilAnswered<T>(
@@ -148,8 +148,8 @@ export function untilAnswered<T>(
   exchange: () => Promise<T>,
   { signal, patienceMs }: Patience = {},
 ): Promise<T> {
-  const mayPass = (error: unknown): boolean =>
-    error instanceof BusAway || (signal !== undefined && isStreamMissing(error));
+  const waitsForAll = signal !== undefined && patienceMs === undefined;
+  const mayPass = (error: unknown): boolean => error instanceof BusAway || (waitsForAll && isStreamMissing(error));
   return pRetry(exchange, {
     retries: Number.POSITIVE_INFINITY,
     minTimeout: FIRST_PAUSE_MS,

@@ -1,9 +1,11 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'commander';
 import { DEMO_JOBS, demoBatch, unexpected } from '../../infra/demo/batch.ts';
 import type { Result } from '../../schemas/index.ts';
 import { batchResults } from '../bus/batch-results.ts';
 import { ensureStreams } from '../bus/ensure.ts';
 import type { Bus } from '../bus/index.ts';
+import { BusAway } from '../bus/stored.ts';
 import { clientConfig, openClientBus } from './client.ts';
 import { CliError } from './error.ts';
 import { Interrupt } from './interrupt.ts';
@@ -14,6 +16,9 @@ import { resultsTable } from './results.ts';
 import { findLocalStack } from './stack.ts';
 import { publishWithProgress } from './submit.ts';
 import { watchBatch } from './watch.ts';
+
+/** The end of a server is known some milliseconds after its connections broke. */
+const END_KNOWN_MS = 1_000;
 
 export const demoCommand = new Command('demo')
   .description('Play a small batch on a real desktop, from nothing: installs, builds, starts, publishes, shows')
@@ -28,6 +33,9 @@ export const demoCommand = new Command('demo')
     try {
       await playAndTell(gym, interrupt.signal);
     } catch (error) {
+      // A server that ended is silent before its end is known.
+      if (error instanceof BusAway && gym)
+        await sleep(END_KNOWN_MS, undefined, { signal: interrupt.signal }).catch(() => undefined);
       // Whatever was waited for then fails in its own way.
       interrupt.signal.throwIfAborted();
       throw error;
@@ -35,10 +43,12 @@ export const demoCommand = new Command('demo')
   });
 
 async function playAndTell(gym: LocalGym | null, signal: AbortSignal): Promise<void> {
+  // Nobody waits for its jobs any more.
+  const hurry = (): void => gym?.runner.hurry();
+  if (signal.aborted) hurry();
+  signal.addEventListener('abort', hurry, { once: true });
   await using bus = await openClientBus(gym?.config ?? (await clientConfig()));
   await ensureStreams(bus);
-  // Nobody waits for its jobs any more.
-  signal.addEventListener('abort', () => gym?.runner.hurry(), { once: true });
   const batch = `demo-${new Date().toISOString().slice(0, 19).replaceAll(/[-:]/g, '').replace('T', '-')}`;
   const results = await playDemo(bus, batch, signal);
   await tell(batch, results, gym);

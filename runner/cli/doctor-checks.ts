@@ -16,6 +16,7 @@ import { ObjectStore } from '../storage/s3.ts';
 import { findTool } from '../system/find-tool.ts';
 import { makeFolder } from '../system/make-folder.ts';
 import { clientConfig } from './client.ts';
+import { messageOf } from './error.ts';
 import { asCliError } from './explain.ts';
 import { HOST_PACKAGES } from './install.ts';
 
@@ -36,7 +37,6 @@ export interface Pending {
 
 const MINIMUM_NODE = [20, 19] as const;
 const gib = (bytes: number): string => `${(bytes / 2 ** 30).toFixed(1)} GiB`;
-const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 /** Examines this machine, cheapest first. Each check stands alone: one that fails keeps no other from being made. */
 export async function* examineHost(config: Config, signal: AbortSignal): AsyncGenerator<Finding | Pending> {

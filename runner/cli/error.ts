@@ -26,3 +26,5 @@ export class CliError extends Error {
     this.exitCode = exitCode;
   }
 }
+
+export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -8,6 +8,7 @@ import { createLog, type Logger } from '../host/log.ts';
 import type { Runner } from '../host/runner.ts';
 import { makeFolder } from '../system/make-folder.ts';
 import { configOf } from './client.ts';
+import { messageOf } from './error.ts';
 import { ensureImages, refuseMissingImages } from './images.ts';
 import { ensureHostPackages, ensureTools } from './install.ts';
 import type { Interrupt } from './interrupt.ts';
@@ -91,8 +92,4 @@ async function startRunner(config: Config, images: Image[], log: Logger, interru
   } finally {
     view.stop();
   }
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -14,7 +14,9 @@ export async function watchNpm(onGone: () => void): Promise<Disposable> {
   const npm = await npmAncestor();
   if (npm === null) return { [Symbol.dispose]: () => undefined };
   const timer = setInterval(async () => {
-    if ((await startTicks(npm.pid)) === npm.ticks) return;
+    const ticks = await startTicks(npm.pid).catch(() => null);
+    // What cannot be read now, with all files that may be open in use, is read the next time.
+    if (ticks === null || ticks === npm.ticks) return;
     clearInterval(timer);
     onGone();
   }, LOOK_MS);
@@ -46,5 +48,8 @@ function statFields(stat: string): { parent: number; ticks: string } {
 }
 
 async function readProc(pid: number, name: string): Promise<string> {
-  return readFile(`/proc/${pid}/${name}`, 'utf8').catch(() => '');
+  return readFile(`/proc/${pid}/${name}`, 'utf8').catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT' || error.code === 'ESRCH') return '';
+    throw error;
+  });
 }

@@ -56,6 +56,7 @@ export const submitCommand = new Command('submit')
 
 /** Publishing needs no runner: it is a warning. Whoever may not see runners has published all the same. */
 async function warnOfUnserved(bus: Bus, images: readonly string[]): Promise<void> {
+  if (images.length === 0) return;
   try {
     for (const warning of servingWarnings(images, await readRunners(bus, { patienceMs: LOOK_MS })))
       console.error(`warning: ${warning}`);

@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import { CliError } from './error.ts';
+import { CliError, messageOf } from './error.ts';
 import { Interrupt } from './interrupt.ts';
 import { type LocalGym, startLocalGym } from './local.ts';
 import { watchNpm } from './parent-watch.ts';
@@ -29,6 +29,8 @@ export const upCommand = new Command('up')
         );
       }
     });
+    // Also when it ended after a Ctrl-C: what is on the bus may not be what the runner did.
+    if (gym.stack.failed.aborted) throw new CliError(messageOf(gym.stack.failed.reason));
     const { reason } = interrupt.signal;
     // A Ctrl-C is how this ends; anything else is told by the exit code.
     if (reason instanceof CliError && reason.message !== 'interrupted') throw reason;
