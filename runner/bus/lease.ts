@@ -224,7 +224,9 @@ class HeldLease implements Lease {
     if (sameServer || !this.#beating) return;
     const written = this.#marks.find((mark) => mark !== null && lostAtMs - mark.answeredAtMs >= WRITTEN_MS);
     if (!written) {
-      this.#lose('another nats-server answers than a moment ago, when we were given the job, and may have forgotten that');
+      this.#lose(
+        'another nats-server answers than a moment ago, when we were given the job, and may have forgotten that',
+      );
       return;
     }
     this.#marks = [written, null];
