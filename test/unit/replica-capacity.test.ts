@@ -9,7 +9,7 @@ const cost = replicaCost('tcg', 1024);
 
 describe('capacity', () => {
   it('is bound by processors on a small machine under software emulation', () => {
-    expect(planCapacity(room, cost, floor)).toEqual({ acting: 4, ready: 4, bound: 'cpu' });
+    expect(planCapacity(room, cost, floor)).toEqual({ acting: 6, ready: 6, bound: 'cpu' });
   });
 
   it('is bound by memory where processors abound', () => {
@@ -33,7 +33,7 @@ describe('capacity', () => {
       ready: 2,
       bound: 'setting',
     });
-    expect(planCapacity(room, cost, { ...floor, ready: 7 })).toEqual({ acting: 4, ready: 7, bound: 'cpu' });
+    expect(planCapacity(room, cost, { ...floor, ready: 7 })).toEqual({ acting: 6, ready: 7, bound: 'cpu' });
   });
 
   it('never shrinks when a host grows, and serves at least one', () => {
