@@ -162,6 +162,7 @@ const JSON_KINDS = 6;
 function unionOf(issue: z.core.$ZodIssueInvalidUnion): string {
   if ('options' in issue && issue.options) return oneOf(issue.options);
   const kinds = [...new Set(issue.errors.flat().filter(isOfWholeKind).map(kindOf))];
+  if (kinds.length < 2) return kinds[0] ?? 'another value';
   return kinds.length === JSON_KINDS ? 'any value of JSON' : `${kinds.slice(0, -1).join(', ')} or ${kinds.at(-1)}`;
 }
 

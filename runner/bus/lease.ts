@@ -119,7 +119,7 @@ class HeldLease implements Lease {
     return this.#settled;
   }
 
-  nak(delayMs = 0, withinMs = this.#settleMs): Promise<Settled> {
+  nak(delayMs = 0, withinMs?: number): Promise<Settled> {
     const delay = Math.round(delayMs * 1e6);
     return this.#settleWhileHeld(delay > 0 ? `-NAK {"delay": ${delay}}` : '-NAK', withinMs);
   }
@@ -133,7 +133,7 @@ class HeldLease implements Lease {
   }
 
   /** A late nak or term would hit the job under its next holder. */
-  #settleWhileHeld(payload: string, withinMs = this.#settleMs): Promise<Settled> {
+  #settleWhileHeld(payload: string, withinMs?: number): Promise<Settled> {
     if (this.#settled !== undefined) return this.#settled;
     const held = this.isHeld();
     this.#stop();

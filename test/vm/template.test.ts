@@ -2,6 +2,7 @@ import { mkdir, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { BuildProgress } from '../../runner/replica/build-progress.ts';
+import { park } from '../../runner/replica/parking.ts';
 import { VirtualReplica } from '../../runner/replica/replica.ts';
 import {
   checkTemplate,
@@ -13,7 +14,7 @@ import {
 import { imageHardware, templateKey } from '../../runner/replica/template-key.ts';
 import { stampOf } from '../../runner/replica/template-record.ts';
 import { reflink } from '../../runner/storage/clone.ts';
-import { type Fixture, never, openFixture } from './fixture.ts';
+import { type Fixture, guestShell, never, openFixture } from './fixture.ts';
 
 let vm: Fixture;
 beforeAll(async () => {
@@ -81,6 +82,18 @@ describe('a replica that waits', () => {
 });
 
 /** One that is made here each time: without the device that tells a guest of its cloning. Two ask for it at once. */
+describe('a pointer that does not go where it is sent', () => {
+  it('makes no template', async () => {
+    const other = await vm.replica('leased');
+    await park(other.machine, never);
+    await guestShell(other, 'DISPLAY=:0 xrandr --size 1024x768');
+    await expect(park(other.machine, never)).rejects.toThrow(
+      /^the pointer was sent to \(896, 432\) and is at \(\d+, \d+\): .* no click would hit its target$/,
+    );
+    await other.discard();
+  });
+});
+
 describe('a template without vmgenid', () => {
   let made: Template;
 
