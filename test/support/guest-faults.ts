@@ -11,6 +11,8 @@ export interface GuestFault {
   name: string;
   /** Brings it about, run in the guest as root; null where it takes more. */
   script: string | null;
+  /** For so long it must have been watched before. */
+  watchedMs?: number;
   /** Brings it about in a leased replica. */
   inject(replica: VirtualReplica): Promise<unknown>;
   /** What is said to be the cause. */
@@ -80,11 +82,9 @@ export const GUEST_FAULTS: readonly GuestFault[] = [
   },
   {
     name: 'hung application',
+    ...byHost(asRoot('pkill -STOP -x mousepad')),
     // It has to have answered a look: one that never did may not know how.
-    ...byHost(async (replica) => {
-      await sleep(12_000);
-      await asRoot('pkill -STOP -x mousepad')(replica);
-    }),
+    watchedMs: 12_000,
     cause: /^the application Mousepad \(.*\) hangs: no answer and no work for \d+ s$/,
     action: 'found by a look at it',
   },
@@ -143,4 +143,12 @@ async function debuggerSays(socket: Socket, text: string): Promise<void> {
   }
   socket.write('+');
   if (!answer.includes('$OK#')) throw new Error(`the debugger's ${text} was answered with ${answer}`);
+}
+
+/** Shows an application, and waits until the fault can be brought about. */
+export async function prepareFault(replica: VirtualReplica, { watchedMs = 0 }: GuestFault): Promise<void> {
+  await replica.guest.spawn({ argv: ['mousepad'] }, never);
+  await replica.settle({ minMs: 500, maxMs: 20_000 }, never);
+  await replica.screenshot(never);
+  await sleep(watchedMs);
 }
