@@ -9,6 +9,7 @@ import { findQemu } from '../../runner/qemu/binary.ts';
 import { createReplicaPool, type ReplicaSettings } from '../../runner/replica/create-pool.ts';
 import type { Engine } from '../../runner/replica/engine.ts';
 import { qemuProcesses } from '../../runner/replica/host-processes.ts';
+import { openIsolation } from '../../runner/replica/isolation.ts';
 import { replicasFolder } from '../../runner/replica/ownership.ts';
 import type { VirtualPool } from '../../runner/replica/pool.ts';
 import { VirtualReplica } from '../../runner/replica/replica.ts';
@@ -43,10 +44,18 @@ export async function openFixture(runnerId: string): Promise<Fixture> {
   const image = await testImage();
   const area = await openArea({ dataDir, floorBytes: FLOOR_BYTES });
   const qemu = await findQemu();
+  const isolation = await openIsolation({ qemuUser: undefined, runnerId });
   const { accelerator } = await chooseAccelerator({
-    ...{ wanted: settings.accelerator, qemu, kernelPath: image.kernelPath, cacheDir, signal: never },
+    ...{
+      wanted: settings.accelerator,
+      qemu,
+      kernelPath: image.kernelPath,
+      user: isolation.user,
+      cacheDir,
+      signal: never,
+    },
   });
-  const engine: Engine = { area, runnerId, qemu, accelerator, runRoot: await openRunRoot(), log };
+  const engine: Engine = { area, runnerId, qemu, accelerator, isolation, runRoot: await openRunRoot(), log };
   await dropOldTemplates(area.path, image.digest);
   const template = await ensureTemplate(engine, image, () => undefined, never);
   const owned: AsyncDisposable[] = [];
@@ -85,7 +94,7 @@ async function testImage(): Promise<Image> {
   return image;
 }
 
-/** Whatever of a runner is still on this host: processes, disks, run folders. */
+/** Whatever of a runner is still on this host: processes, disks, run folders, cgroups. */
 export async function leftovers(engine: Engine): Promise<string[]> {
   const ids = await readdir(replicasFolder(engine.area.path, engine.runnerId)).catch((): string[] => []);
   const processes = (await qemuProcesses()).filter(({ uuid }) => ids.includes(uuid));
@@ -94,7 +103,19 @@ export async function leftovers(engine: Engine): Promise<string[]> {
     ...ids.map((id) => `replica ${id}`),
     ...processes.map(({ pid }) => `qemu ${pid}`),
     ...runFolders.map((name) => `run folder ${name}`),
+    ...(await cgroupsOf(engine)).map((folder) => `cgroup ${folder}`),
   ];
+}
+
+/** Every cgroup of a runner's, on record or not. */
+export async function cgroupsOf({ runnerId }: Pick<Engine, 'runnerId'>): Promise<string[]> {
+  const { cgroups } = await openIsolation({ qemuUser: undefined, runnerId });
+  const found: string[] = [];
+  for (const parent of cgroups?.foldersOf('') ?? []) {
+    const entries = await readdir(parent, { withFileTypes: true }).catch(() => []);
+    found.push(...entries.filter((entry) => entry.isDirectory()).map(({ name }) => path.join(parent, name)));
+  }
+  return found;
 }
 
 /** Of images that are no longer built: each takes a gigabyte. Another run may still be at work on one made not long ago. */
