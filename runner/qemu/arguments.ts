@@ -87,9 +87,10 @@ export function machineArguments(
       '-object',
       `memory-backend-file,id=ram,size=${hardware.memoryMib}M,mem-path=/proc/self/fd/${DESCRIPTOR.memory},share=${share}`,
     ],
-    // QEMU opens a disk for reading, and then for writing: it takes from the set what is open as it asks for.
+    // QEMU opens a disk for reading, and then for writing: it takes from the set what is open as it asks for. Nobody else has this disk,
+    // and its locks would be between the two.
     ...[DESCRIPTOR.disk, DESCRIPTOR.diskToRead].flatMap((fd) => ['-add-fd', `fd=${fd},set=${DISK_SET}`]),
-    ...['-drive', `file=/dev/fdset/${DISK_SET},if=none,id=disk,format=raw,cache=unsafe,discard=unmap`],
+    ...['-drive', `file=/dev/fdset/${DISK_SET},if=none,id=disk,format=raw,file.locking=off,cache=unsafe,discard=unmap`],
     ...['-chardev', `socket,id=qmp,fd=${DESCRIPTOR.qmp}`, '-mon', 'chardev=qmp,mode=control'],
     ...['-chardev', `socket,id=helper,fd=${DESCRIPTOR.helper}`],
     ...['-chardev', `socket,id=serial,fd=${DESCRIPTOR.serial}`],

@@ -31,8 +31,8 @@ async function openFolder(folder: string): Promise<void> {
   await access(folder, constants.W_OK);
   const { uid, mode } = await lstat(folder);
   if (uid !== process.getuid?.()) throw new Error(`${folder} belongs to user ${uid}`);
-  // Whatever the umask took; another runner's may be open wider.
-  if ((mode & 0o111) !== 0o111) await chmod(folder, 0o711);
+  // Whatever the umask took.
+  if ((mode & 0o777) !== 0o711) await chmod(folder, 0o711);
 }
 
 /** The run folder of the machine with that uuid. */
