@@ -14,6 +14,7 @@ import { examineIsolation } from '../replica/isolation.ts';
 import { openArea } from '../storage/area.ts';
 import { reflink } from '../storage/clone.ts';
 import { ObjectStore } from '../storage/s3.ts';
+import { isRoot } from '../system/capabilities.ts';
 import { findTool } from '../system/find-tool.ts';
 import { makeFolder } from '../system/make-folder.ts';
 import { clientConfig } from './client.ts';
@@ -148,6 +149,11 @@ async function examineConfinement({ qemuUser, runnerId }: Config): Promise<Findi
   try {
     const { user, limits, bounded } = await examineIsolation({ qemuUser, runnerId });
     const found = `${user}; ${limits}`;
+    if (qemuUser === 'root' && isRoot()) {
+      const remedy =
+        'what breaks out of a guest is root on this host: unset GYMBUS_QEMU_USER, unless this host is for that';
+      return { what, verdict: 'note', found, remedy };
+    }
     if (bounded) return { what, verdict: 'fine', found };
     const remedy =
       'everything works; replicas share the host more strictly where a runner is root or has cgroups delegated to it';

@@ -17,9 +17,9 @@ export interface MachineUserChoice {
 }
 
 /** Made where it is missing. */
-const DEFAULT_USER = 'gymbus-qemu';
+export const DEFAULT_USER = 'gymbus-qemu';
 /** Of the kind that services have: no home, no shell, no password. */
-const USERADD = [
+export const USERADD = [
   '--system',
   '--user-group',
   '--no-create-home',

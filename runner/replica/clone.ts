@@ -18,10 +18,8 @@ export async function startClone(
 ): Promise<Machine> {
   const diskPath = path.join(folder, 'disk.raw');
   await checkTemplate(template);
-  const [confinement] = await Promise.all([
-    confineReplica(engine.isolation, uuid, template.hardware),
-    reflink(template.diskPath, diskPath),
-  ]);
+  await reflink(template.diskPath, diskPath);
+  const confinement = await confineReplica(engine.isolation, uuid, template.hardware);
   const state = await open(template.statePath, 'r');
   let machine: Machine;
   try {

@@ -46,15 +46,14 @@ export async function openIsolation(settings: IsolationSettings): Promise<Isolat
   return { user, cgroups, description: { user: description, limits } };
 }
 
-/** The same question for `gymbus doctor`: nothing is made, nothing moved. @throws MachineUserUnavailable */
+/** The same questions for `gymbus doctor`: nothing is made, nothing moved. @throws MachineUserUnavailable */
 export async function examineIsolation(
   settings: IsolationSettings,
 ): Promise<Isolation['description'] & { bounded: boolean }> {
-  const { description } = await chooseMachineUser(settings.qemuUser, { make: false });
+  const { description: user } = await chooseMachineUser(settings.qemuUser, { make: false });
   const plan = lookForCgroups(settings.runnerId);
-  if (plan.version === null) return { user: description, limits: byRlimits(plan.reason), bounded: false };
-  const { description: cgroups } = new CgroupTree(plan, availableParallelism());
-  return { user: description, limits: byCgroups(cgroups), bounded: true };
+  if (plan.version === null) return { user, limits: byRlimits(plan.reason), bounded: false };
+  return { user, limits: byCgroups(new CgroupTree(plan, availableParallelism()).description), bounded: true };
 }
 
 const byCgroups = (description: string): string => `limits by ${description}`;

@@ -24,7 +24,7 @@ export interface CgroupFolder {
   controllers: readonly Controller[];
 }
 
-export const CONTROLLERS = ['memory', 'pids', 'cpu'] as const;
+const CONTROLLERS = ['memory', 'pids', 'cpu'] as const;
 export type Controller = (typeof CONTROLLERS)[number];
 
 /** What has to be asked of the host beside the two files; a folder that is not there has no controllers and is not delegated. */

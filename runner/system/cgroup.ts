@@ -89,7 +89,10 @@ export class CgroupTree {
 
   /** @returns the files to which a process writes 0 to join @throws what the kernel refuses; `removeCgroup` clears up */
   async make(id: string, limits: CgroupLimits): Promise<string[]> {
-    return Promise.all(this.#place.groups.map((group) => this.#make(group, id, limits)));
+    const joins: string[] = [];
+    // One after the other: where one fails, none is made after that, when others clear up already.
+    for (const group of this.#place.groups) joins.push(await this.#make(group, id, limits));
+    return joins;
   }
 
   async #make(group: CgroupFolder, id: string, limits: CgroupLimits): Promise<string> {
