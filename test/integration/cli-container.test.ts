@@ -52,7 +52,7 @@ describe.skipIf(process.getuid?.() !== 0)('root with some of its rights', () => 
   const reflink = (lacking: string, dataDir: string): Promise<string> => wrong('reflink', lacking, dataDir);
 
   it('is told by doctor what it lacks to run QEMU as another user', async () => {
-    expect(await wrong('isolation', 'setuid', folder)).toBe(
+    expect(await wrong('isolation', 'setuid', path.join(folder, 'without-setuid'))).toBe(
       'QEMU cannot be run as another user: root lacks CAP_SETUID or CAP_SETGID here; grant them, or set GYMBUS_QEMU_USER=root',
     );
   });

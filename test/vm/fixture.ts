@@ -17,6 +17,7 @@ import { openRunRoot } from '../../runner/replica/run-root.ts';
 import { ensureTemplate, type Template, templatesFolder } from '../../runner/replica/template.ts';
 import { TemplateRecord } from '../../runner/replica/template-record.ts';
 import { openArea, type StorageArea } from '../../runner/storage/area.ts';
+import { cgroupsOf } from '../support/cgroups.ts';
 
 /** Room the tests leave on the disk. */
 const FLOOR_BYTES = 2 ** 31;
@@ -103,19 +104,8 @@ export async function leftovers(engine: Engine): Promise<string[]> {
     ...ids.map((id) => `replica ${id}`),
     ...processes.map(({ pid }) => `qemu ${pid}`),
     ...runFolders.map((name) => `run folder ${name}`),
-    ...(await cgroupsOf(engine)).map((folder) => `cgroup ${folder}`),
+    ...(await cgroupsOf(engine.runnerId)).map((folder) => `cgroup ${folder}`),
   ];
-}
-
-/** Every cgroup of a runner's, on record or not. */
-export async function cgroupsOf({ runnerId }: Pick<Engine, 'runnerId'>): Promise<string[]> {
-  const { cgroups } = await openIsolation({ qemuUser: undefined, runnerId });
-  const found: string[] = [];
-  for (const parent of cgroups?.foldersOf('') ?? []) {
-    const entries = await readdir(parent, { withFileTypes: true }).catch(() => []);
-    found.push(...entries.filter((entry) => entry.isDirectory()).map(({ name }) => path.join(parent, name)));
-  }
-  return found;
 }
 
 /** Of images that are no longer built: each takes a gigabyte. Another run may still be at work on one made not long ago. */

@@ -10,7 +10,8 @@ import { memoryLimit } from '../../runner/replica/isolation.ts';
 import { ownedBy } from '../../runner/replica/ownership.ts';
 import { VirtualReplica } from '../../runner/replica/replica.ts';
 import { ensureTemplate } from '../../runner/replica/template.ts';
-import { cgroupsOf, type Fixture, guestShell, never, openFixture } from './fixture.ts';
+import { cgroupsOf } from '../support/cgroups.ts';
+import { type Fixture, guestShell, never, openFixture } from './fixture.ts';
 
 const MIB = 2 ** 20;
 /** Left on the host, whatever guests do: what a runner keeps free by default. */
@@ -153,11 +154,11 @@ describe.skipIf(process.getuid?.() !== 0)('the cgroups of a replica', () => {
     expect(Number(await readFile(await cgroupFile(one, 'pids.max'), 'utf8'))).toBe(128);
     await one.discard();
     expect(folders.filter((folder) => existsSync(folder))).toEqual([]);
-    expect((await cgroupsOf(vm.engine)).map((folder) => path.basename(folder))).toEqual(
+    expect((await cgroupsOf(vm.engine.runnerId)).map((folder) => path.basename(folder))).toEqual(
       (await cgroupsOnRecord(other)).map(() => other.id),
     );
     await other.discard();
-    expect(await cgroupsOf(vm.engine)).toEqual([]);
+    expect(await cgroupsOf(vm.engine.runnerId)).toEqual([]);
   });
 
   it('are not charged for what all clones share', async () => {
@@ -258,7 +259,7 @@ describe('where there are no cgroups', () => {
     expect(await ofProcess(replica.machine.pid, 'limits')).toMatch(
       new RegExp(`^Max data size +${bytes} +${bytes} `, 'm'),
     );
-    expect(await cgroupsOf(vm.engine)).toEqual([]);
+    expect(await cgroupsOf(vm.engine.runnerId)).toEqual([]);
     // Most of the guest's memory, and its disk read in many places at once, which takes threads.
     const reads =
       'for n in $(seq 24); do dd if=/dev/vda of=/dev/null bs=256k count=8 skip=$((n * 100)) iflag=direct & done; wait';
