@@ -10,9 +10,11 @@ import { createLog } from '../host/log.ts';
 import { probe } from '../qemu/accelerator.ts';
 import { findQemu, type QemuBinary } from '../qemu/binary.ts';
 import { availableMemory, planCapacity, replicaCost } from '../replica/capacity.ts';
+import { examineIsolation } from '../replica/isolation.ts';
 import { openArea } from '../storage/area.ts';
 import { reflink } from '../storage/clone.ts';
 import { ObjectStore } from '../storage/s3.ts';
+import { isRoot } from '../system/capabilities.ts';
 import { findTool } from '../system/find-tool.ts';
 import { makeFolder } from '../system/make-folder.ts';
 import { clientConfig } from './client.ts';
@@ -49,6 +51,7 @@ export async function* examineHost(config: Config, signal: AbortSignal): AsyncGe
   if (qemu) yield { what: 'accelerator', pending: 'booting a tiny guest under KVM, up to half a minute' };
   const accelerator = qemu ? await examineAccelerator(qemu, config, signal) : null;
   if (accelerator) yield accelerator.finding;
+  if (qemu) yield await examineConfinement(config);
   const area = await examineArea(config, signal);
   yield area.finding;
   yield await examineRoom(config, accelerator?.accelerator ?? 'tcg', area.freeBytes);
@@ -139,6 +142,25 @@ async function examineAccelerator(
             'everything works, more slowly; for speed use a machine, or a cloud instance, on which guests run under KVM',
         };
   return { accelerator, finding };
+}
+
+async function examineConfinement({ qemuUser, runnerId }: Config): Promise<Finding> {
+  const what = 'isolation';
+  try {
+    const { user, limits, bounded } = await examineIsolation({ qemuUser, runnerId });
+    const found = `${user}; ${limits}`;
+    if (qemuUser === 'root' && isRoot()) {
+      const remedy =
+        'what breaks out of a guest is root on this host: unset GYMBUS_QEMU_USER, unless this host is for that';
+      return { what, verdict: 'note', found, remedy };
+    }
+    if (bounded) return { what, verdict: 'fine', found };
+    const remedy =
+      'everything works; replicas share the host more strictly where a runner is root or has cgroups delegated to it';
+    return { what, verdict: 'note', found, remedy };
+  } catch (error) {
+    return { what, verdict: 'wrong', found: messageOf(error) };
+  }
 }
 
 async function examineArea(

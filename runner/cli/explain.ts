@@ -9,6 +9,7 @@ import { BusRefused, BusUnreachable } from '../bus/errors.ts';
 import { BusAway } from '../bus/stored.ts';
 import { RunnerRefused } from '../host/refused.ts';
 import { QemuMissing } from '../qemu/binary.ts';
+import { MachineUserUnavailable } from '../qemu/machine-user.ts';
 import { AreaUnavailable } from '../storage/area.ts';
 import { ObjectDamaged, ObjectMissing, StorageAway, StorageFull, StorageRefused } from '../storage/errors.ts';
 import { hasCapability, isRoot } from '../system/capabilities.ts';
@@ -19,7 +20,7 @@ import { CliError, cut, EXIT } from './error.ts';
 const EXPLAINED = [
   ...[BusRefused, BusUnreachable, BusAway, StreamDiffers, ConsumerUnfit],
   ...[StorageRefused, StorageFull, ObjectMissing, ObjectDamaged, AreaUnavailable],
-  ...[RunnerRefused, LockHeld, QemuMissing],
+  ...[RunnerRefused, LockHeld, QemuMissing, MachineUserUnavailable],
   ...[PortTaken, ServerFailed, ToolMissing, PackagesMissing],
 ];
 

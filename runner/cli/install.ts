@@ -15,6 +15,7 @@ const ENGINE: readonly PackageRequirement[] = [
   { package: 'util-linux', tools: ['setpriv', 'flock', 'prlimit'] },
   { package: 'mount', tools: ['mount', 'umount'] },
   { package: 'perl-base', tools: ['perl'] },
+  { package: 'passwd', tools: ['useradd'] },
 ];
 
 const IMAGES: readonly PackageRequirement[] = imageRequirements.map(({ tool, aptPackage }) => ({

@@ -88,6 +88,13 @@ const Environment = z.object({
   GYMBUS_ACTING: optionalCount.describe('Replicas that may act at once; by default from memory, CPUs and disk'),
   GYMBUS_READY: optionalCount.describe('Ready replicas kept warm; by default as many as may act'),
   GYMBUS_ACCEL: z.enum(['auto', 'kvm', 'tcg']).default('auto').describe('auto boots a tiny guest to find out'),
+  GYMBUS_QEMU_USER: z
+    .string()
+    .regex(/^[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}$/, 'must be the name or number of a user of this host')
+    .optional()
+    .describe(
+      'User that QEMU runs as where the runner is root, by name or number; gymbus-qemu when unset, made if missing',
+    ),
   GYMBUS_SETTLE_MS: number
     .min(0)
     .default(300)
@@ -194,6 +201,7 @@ export function readConfig(env: Record<string, string | undefined>) {
     acting: e.GYMBUS_ACTING,
     ready: e.GYMBUS_READY,
     accelerator: e.GYMBUS_ACCEL,
+    qemuUser: e.GYMBUS_QEMU_USER,
     settle: { minMs: e.GYMBUS_SETTLE_MS, maxMs: e.GYMBUS_SETTLE_MAX_MS },
     drainMs: e.GYMBUS_DRAIN_S * 1_000,
     diskFloorBytes: e.GYMBUS_DISK_FLOOR_GIB * gib,

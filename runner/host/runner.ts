@@ -229,6 +229,7 @@ async function makePool(
     runnerId: config.runnerId,
     settings: {
       ...{ acting: config.acting, ready: config.ready, accelerator: config.accelerator },
+      qemuUser: config.qemuUser,
       ...{ cacheDir: config.cacheDir, diskFloorBytes: config.diskFloorBytes },
     },
   });

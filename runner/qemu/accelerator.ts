@@ -5,6 +5,8 @@ import { release } from 'node:os';
 import path from 'node:path';
 import { z } from 'zod';
 import type { QemuBinary } from './binary.ts';
+import type { MachineUser } from './launcher.ts';
+import { forAccelerator } from './machine-user.ts';
 import { bootsKernel, runsFirmware } from './tiny-guest.ts';
 
 /**
@@ -22,6 +24,8 @@ export interface AcceleratorQuestion {
   qemu: QemuBinary;
   /** The kernel that will run; without one only the processor's first instructions are tried. */
   kernelPath: string | null;
+  /** Who guests run as, who may not be let into KVM; the runner's own by default. */
+  user?: MachineUser | null;
   cacheDir: string;
   signal: AbortSignal;
 }
@@ -62,16 +66,17 @@ async function remember(file: string, choice: AcceleratorChoice): Promise<void> 
 /** Boots the tiny guests now, whatever was found out before. */
 export async function probe(question: Omit<AcceleratorQuestion, 'wanted' | 'cacheDir'>): Promise<AcceleratorChoice> {
   const { qemu, kernelPath, signal } = question;
+  const user = await forAccelerator(question.user ?? null, 'kvm');
   const tcg = (reason: string): AcceleratorChoice => ({ accelerator: 'tcg', reason });
   const denied = await access('/dev/kvm', constants.R_OK | constants.W_OK).then(
     () => null,
     (error: NodeJS.ErrnoException) => error.code ?? error.message,
   );
   if (denied) return tcg(`/dev/kvm cannot be opened (${denied})`);
-  const firmware = await runsFirmware(qemu.path, 'kvm', FIRMWARE_DEADLINE_MS, signal);
+  const firmware = await runsFirmware(qemu.path, 'kvm', FIRMWARE_DEADLINE_MS, signal, user);
   if (firmware) return tcg(`/dev/kvm is there, but no guest runs under it: ${firmware}`);
   if (!kernelPath) return { accelerator: 'kvm', reason: 'a first instruction runs under KVM (no kernel was tried)' };
-  const kernel = await bootsKernel(qemu.path, 'kvm', kernelPath, KERNEL_DEADLINE_MS, signal);
+  const kernel = await bootsKernel(qemu.path, 'kvm', kernelPath, KERNEL_DEADLINE_MS, signal, user);
   if (kernel) return tcg(`/dev/kvm is there and runs single instructions, but not the guest's kernel: ${kernel}`);
   return { accelerator: 'kvm', reason: "the guest's kernel boots under KVM" };
 }
@@ -84,5 +89,7 @@ async function hostKey(question: AcceleratorQuestion): Promise<string> {
     () => 'kvm',
     () => 'none',
   );
-  return hash.update(device).digest('hex').slice(0, 32);
+  const user = await forAccelerator(question.user ?? null, 'kvm');
+  const who = user === null ? '' : [user.uid, user.gid, ...user.groups].join();
+  return hash.update(device).update(who).digest('hex').slice(0, 32);
 }

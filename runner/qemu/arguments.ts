@@ -18,16 +18,16 @@ export interface MachineIdentity {
   generation: string;
 }
 
-/** Where a machine finds its memory and disk. */
-export interface MachineFiles {
-  memoryPath: string;
-  diskPath: string;
+/** What a machine finds by name; memory and disk it inherits. */
+export interface MachineSockets {
   /** Socket of the QEMU guest agent, for people and for telling a dead helper from a dead guest. Shorter than 108 bytes. */
   agentSocket: string;
 }
 
 /** Descriptors a machine's process inherits, by number. */
-export const DESCRIPTOR = { state: 3, qmp: 4, helper: 5, serial: 6 } as const;
+export const DESCRIPTOR = { state: 3, qmp: 4, helper: 5, serial: 6, memory: 7, disk: 8, diskToRead: 9 } as const;
+
+const DISK_SET = 1;
 
 /** The helper's port, by which QEMU names it when the guest opens or closes it. */
 export const HELPER_PORT = 'helper-port';
@@ -76,7 +76,7 @@ export function machineArguments(
   name: string,
   hardware: Hardware,
   identity: MachineIdentity,
-  files: MachineFiles,
+  sockets: MachineSockets,
   start: Start,
 ): string[] {
   const share = start.kind === 'boot' ? 'on' : 'off';
@@ -88,13 +88,16 @@ export function machineArguments(
     ...['-no-reboot', '-action', 'panic=pause,shutdown=pause'],
     ...[
       '-object',
-      `memory-backend-file,id=ram,size=${hardware.memoryMib}M,mem-path=${doubleCommas(files.memoryPath)},share=${share}`,
+      `memory-backend-file,id=ram,size=${hardware.memoryMib}M,mem-path=/proc/self/fd/${DESCRIPTOR.memory},share=${share}`,
     ],
-    ...['-drive', `file=${doubleCommas(files.diskPath)},if=none,id=disk,format=raw,cache=unsafe,discard=unmap`],
+    // QEMU opens a disk for reading, and then for writing: it takes from the set what is open as it asks for. Nobody else has this disk,
+    // and its locks would be between the two.
+    ...[DESCRIPTOR.disk, DESCRIPTOR.diskToRead].flatMap((fd) => ['-add-fd', `fd=${fd},set=${DISK_SET}`]),
+    ...['-drive', `file=/dev/fdset/${DISK_SET},if=none,id=disk,format=raw,file.locking=off,cache=unsafe,discard=unmap`],
     ...['-chardev', `socket,id=qmp,fd=${DESCRIPTOR.qmp}`, '-mon', 'chardev=qmp,mode=control'],
     ...['-chardev', `socket,id=helper,fd=${DESCRIPTOR.helper}`],
     ...['-chardev', `socket,id=serial,fd=${DESCRIPTOR.serial}`],
-    ...['-chardev', `socket,id=agent,path=${doubleCommas(files.agentSocket)},server=on,wait=off`],
+    ...['-chardev', `socket,id=agent,path=${doubleCommas(sockets.agentSocket)},server=on,wait=off`],
     ...hardwareArguments(hardware),
     ...(hardware.vmGenerationId ? ['-device', `vmgenid,guid=${identity.generation}`] : []),
     ...(start.kind === 'boot'

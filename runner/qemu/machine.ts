@@ -1,29 +1,37 @@
-import { mkdir, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { ScreenSize } from '../../functions/guest.ts';
-import { type Hardware, HELPER_PORT, type MachineIdentity, machineArguments, type Start } from './arguments.ts';
+import { type Hardware, HELPER_PORT, type MachineIdentity, machineArguments } from './arguments.ts';
 import { within } from './deadline.ts';
 import { ReplicaLost } from './errors.ts';
 import { HelperClient } from './helper.ts';
 import { InputDevices } from './input.ts';
+import type { Rights } from './launcher.ts';
+import { type MachinePlaces, openMachineFiles } from './machine-files.ts';
 import { machineInput } from './machine-input.ts';
 import { describeExit, QemuProcess } from './process.ts';
 import { Processors } from './processors.ts';
 import { QmpClient, type QmpEvent } from './qmp.ts';
 import { Screen } from './screen.ts';
 
-export interface MachineSettings {
+export interface MachineSettings extends MachinePlaces {
   name: string;
   qemuPath: string;
   hardware: Hardware;
   identity: MachineIdentity;
-  memoryPath: string;
-  diskPath: string;
-  /** For its socket and pictures: on a memory file system, its path short. Made here, removed by `kill`. */
-  runFolder: string;
-  start: Start;
-  /** Device state a clone starts from. */
-  stateFd: number | null;
+  confinement: Confinement;
+}
+
+/** What keeps a machine from harming others. */
+export interface Confinement extends Rights {
+  /** Asked when the machine was killed and not by us: which of its limits killed it, in words; null for none of them. */
+  verdict(): Promise<Verdict | null>;
+}
+
+export interface Verdict {
+  cause: string;
+  /** Neither the guest nor its job had a part in it. */
+  byHost: boolean;
 }
 
 /** QEMU is up in a tenth of a second; on a starved machine, in some seconds. */
@@ -47,6 +55,8 @@ export class Machine {
   readonly agentSocket: string;
   readonly #process: QemuProcess;
   readonly #runFolder: string;
+  /** Resolves when it is known how the process ended. */
+  readonly #ended: Promise<void>;
   readonly #lost = new AbortController();
   #killed: Promise<void> | undefined;
 
@@ -65,7 +75,10 @@ export class Machine {
       if (cause) this.lose(cause, { byHost: event.name === 'BLOCK_IO_ERROR' });
       if (closesHelperPort(event)) this.#helperDied();
     });
-    process.exited.then((exit) => this.lose(describeExit(exit, process.stderr)));
+    this.#ended = process.exited.then(async (exit) => {
+      const verdict = exit.signal === null ? null : await settings.confinement.verdict().catch(() => null);
+      this.lose(verdict?.cause ?? describeExit(exit, process.stderr), { byHost: verdict?.byHost ?? false });
+    });
   }
 
   /**
@@ -73,19 +86,11 @@ export class Machine {
    * @throws ReplicaLost, also when the signal is aborted before that: nothing of it is left then
    */
   static async start(settings: MachineSettings, signal = new AbortController().signal): Promise<Machine> {
-    await mkdir(settings.runFolder, { recursive: true, mode: 0o700 });
-    const args = machineArguments(
-      settings.name,
-      settings.hardware,
-      settings.identity,
-      {
-        memoryPath: settings.memoryPath,
-        diskPath: settings.diskPath,
-        agentSocket: agentSocketIn(settings.runFolder),
-      },
-      settings.start,
-    );
-    const process = await QemuProcess.start(settings.qemuPath, args, settings.stateFd).catch(async (error: unknown) => {
+    await using files = await openMachineFiles(settings, settings.confinement.user);
+    const sockets = { agentSocket: agentSocketIn(settings.runFolder) };
+    const { name, hardware, identity, qemuPath, confinement } = settings;
+    const args = machineArguments(name, hardware, identity, sockets, files.start);
+    const process = await QemuProcess.start(qemuPath, args, confinement, files.fds).catch(async (error: unknown) => {
       await rm(settings.runFolder, { recursive: true, force: true });
       throw error;
     });
@@ -118,10 +123,10 @@ export class Machine {
     return this.#process.serial;
   }
 
-  /** Resolves when the process is gone, or after a moment: its channels close just before it can be asked how it ended. */
+  /** Resolves when it is known how the process ended, or after a moment: its channels close just before it can be asked how it ended. */
   async known(): Promise<void> {
     if (this.qmp.open && this.helper.open) return;
-    await within(this.#process.exited, EXIT_DEADLINE_MS, () => new Error('still running')).catch(() => undefined);
+    await within(this.#ended, EXIT_DEADLINE_MS, () => new Error('still running')).catch(() => undefined);
   }
 
   /** The first cause stays. */

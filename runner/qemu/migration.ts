@@ -1,6 +1,6 @@
 import { once } from 'node:events';
 import { createWriteStream } from 'node:fs';
-import { rm } from 'node:fs/promises';
+import { chmod, rm } from 'node:fs/promises';
 import { createServer, type Server, type Socket } from 'node:net';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
@@ -23,7 +23,7 @@ const CAPABILITIES = {
 /**
  * Writes the device state of a stopped machine to a file. QEMU's sandbox forbids it to start a process and 7.2 cannot write
  * to a file itself, so it writes to a socket that is read here.
- * @param folder for the socket; its path is short
+ * @param folder for the socket; its path is short, and nobody but the runner and QEMU gets into it
  */
 export async function saveState(qmp: QmpClient, folder: string, file: string, signal: AbortSignal): Promise<void> {
   const socketPath = path.join(folder, 'save.sock');
@@ -31,6 +31,8 @@ export async function saveState(qmp: QmpClient, folder: string, file: string, si
   try {
     server.listen(socketPath);
     await once(server, 'listening', { signal });
+    // QEMU's user is not ours.
+    await chmod(socketPath, 0o666);
     await qmp.execute('migrate-set-capabilities', CAPABILITIES, { signal });
     // All begun in one go: a wait that nobody listens to yet would end the whole process when it fails.
     const [ended] = await Promise.all([

@@ -2,22 +2,8 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Duplex, Readable } from 'node:stream';
 import { within } from './deadline.ts';
+import { launch, type Rights } from './launcher.ts';
 import { Tail } from './tail.ts';
-
-/** Of `prctl`, on each processor architecture Node runs QEMU on. */
-const PRCTL: Partial<Record<NodeJS.Architecture, number>> = { x64: 157, arm64: 167 };
-
-/**
- * Runs in place of QEMU until it becomes it (perl-base is part of every Debian). Huge pages off: a clone pays for each page it touches,
- * 2 MiB at a time with them. SIGKILL when the runner dies, and at once should it be dead already.
- */
-const LAUNCHER = `
-my ($prctl, $parent) = splice(@ARGV, 0, 2);
-syscall($prctl, 41, 1, 0, 0, 0) == 0 or die "launcher: cannot turn huge pages off: $!\\n";
-syscall($prctl, 1, 9, 0, 0, 0) == 0 or die "launcher: cannot tie qemu to its runner: $!\\n";
-getppid() == $parent or die "launcher: the runner is gone\\n";
-exec { $ARGV[0] } @ARGV or die "launcher: cannot start $ARGV[0]: $!\\n";
-`;
 
 /** SIGKILL needs no cooperation; more than this and the kernel itself is stuck. */
 const KILL_DEADLINE_MS = 10_000;
@@ -27,11 +13,14 @@ export interface Exit {
   signal: NodeJS.Signals | null;
 }
 
-/** The command line that runs QEMU so that it cannot outlive this process. */
-export function tiedToRunner(qemuPath: string, args: readonly string[]): [string, ...string[]] {
-  const prctl = PRCTL[process.arch];
-  if (prctl === undefined) throw new Error(`qemu cannot be tied to its runner on ${process.arch}`);
-  return ['perl', '-e', LAUNCHER, String(prctl), String(process.pid), qemuPath, ...args];
+/** Open files of the caller. */
+export interface InheritedFds {
+  /** The device state a clone starts from; null for a boot. */
+  state: number | null;
+  memory: number;
+  /** For reading and writing. */
+  disk: number;
+  diskToRead: number;
 }
 
 /** One QEMU process: started tied to this one, its standard error kept, its exit observed. */
@@ -59,16 +48,32 @@ export class QemuProcess {
   }
 
   /**
-   * @param stateFd descriptor of the device state a clone starts from; null for a boot
+   * @param fds inherited, under the numbers of `DESCRIPTOR`; the caller closes its own
    * @throws when the launcher cannot be started; that QEMU itself cannot be is seen by its exit
    */
-  static async start(qemuPath: string, args: readonly string[], stateFd: number | null): Promise<QemuProcess> {
-    const [launcher, ...launch] = tiedToRunner(qemuPath, args);
+  static async start(
+    qemuPath: string,
+    args: readonly string[],
+    rights: Rights,
+    fds: InheritedFds,
+  ): Promise<QemuProcess> {
+    const [launcher, ...launching] = launch(qemuPath, args, rights);
     // A session of its own: a terminal's Ctrl-C is for the runner to act on.
-    const child = spawn(launcher, launch, {
+    const child = spawn(launcher, launching, {
       detached: true,
       env: { PATH: process.env.PATH ?? '/usr/bin:/bin', LC_ALL: 'C' },
-      stdio: ['ignore', 'ignore', 'pipe', stateFd ?? 'ignore', 'pipe', 'pipe', 'pipe'],
+      stdio: [
+        'ignore',
+        'ignore',
+        'pipe',
+        fds.state ?? 'ignore',
+        'pipe',
+        'pipe',
+        'pipe',
+        fds.memory,
+        fds.disk,
+        fds.diskToRead,
+      ],
     });
     if (child.pid === undefined) {
       const [error] = await once(child, 'error');

@@ -1,3 +1,4 @@
+import { constants } from 'node:fs';
 import { open, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { type Picture, parsePpm } from './picture.ts';
@@ -8,6 +9,9 @@ import { Turns } from './turns.ts';
 
 /** A picture takes some milliseconds; a host with no processor to spare, some hundreds. */
 const PICTURE_DEADLINE_MS = 10_000;
+
+/** 4096 x 4096 pixels, a byte for each colour, and a header. */
+const MOST_BYTES = 48 * 2 ** 20 + 64;
 
 /** A picture whose memory is used again once it is disposed of; kept for as long as it is wanted when it is not. */
 export type ScreenPicture = Picture & Disposable;
@@ -48,9 +52,12 @@ export class Screen {
   }
 }
 
+/** What QEMU wrote is as little to be trusted as its guest: no link to a file of the host's, no pipe, nothing that fills our memory. */
 async function readWhole(path: string): Promise<Buffer> {
-  await using file = await open(path);
-  const { size } = await file.stat();
+  await using file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  const stat = await file.stat();
+  const { size } = stat;
+  if (!stat.isFile() || size > MOST_BYTES) throw new Error(`the picture is no file of at most ${MOST_BYTES} bytes`);
   const content = scratch.take(size);
   const { bytesRead } = await file.read(content, 0, size, 0);
   return content.subarray(0, bytesRead);

@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, chown, copyFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { execa } from 'execa';
-import { tiedToRunner } from './process.ts';
+import { launch, type MachineUser, OWN_RIGHTS } from './launcher.ts';
 
 /** Two guests small enough to write down, for finding out whether guests run here at all. */
 
@@ -26,13 +26,14 @@ export async function runsFirmware(
   accelerator: 'kvm' | 'tcg',
   deadlineMs: number,
   signal: AbortSignal,
+  user: MachineUser | null = null,
 ): Promise<string | null> {
   const firmware = Buffer.alloc(FIRMWARE_BYTES, 0xf4);
   // mov dx, 0xf4; mov al, EXIT_VALUE; out dx, al; hlt
   Buffer.from([0xba, 0xf4, 0x00, 0xb0, EXIT_VALUE, 0xee, 0xf4]).copy(firmware, FIRMWARE_BYTES - RESET_VECTOR);
-  return inFolder({ firmware }, async (folder) => {
+  return inFolder({ firmware }, user, async (folder) => {
     const args = ['-bios', `${folder}/firmware`, '-device', 'isa-debug-exit,iobase=0xf4,iosize=0x01'];
-    const { exitCode, failure } = await run(qemuPath, accelerator, args, deadlineMs, signal);
+    const { exitCode, failure } = await run(qemuPath, accelerator, args, deadlineMs, signal, user);
     return exitCode === EXIT_CODE ? null : failure;
   });
 }
@@ -47,11 +48,13 @@ export async function bootsKernel(
   kernelPath: string,
   deadlineMs: number,
   signal: AbortSignal,
+  user: MachineUser | null = null,
 ): Promise<string | null> {
-  return inFolder({ initrd: cpio('init', tinyInit()) }, async (folder) => {
+  return inFolder({ initrd: cpio('init', tinyInit()) }, user, async (folder) => {
     const cmdline = 'console=ttyS0 quiet panic=-1 reboot=t mitigations=off';
-    const args = ['-kernel', kernelPath, '-initrd', `${folder}/initrd`, '-append', cmdline, '-serial', 'stdio'];
-    const { stdout, failure } = await run(qemuPath, accelerator, args, deadlineMs, signal);
+    const kernel = user ? await copyInto(folder, kernelPath) : kernelPath;
+    const args = ['-kernel', kernel, '-initrd', `${folder}/initrd`, '-append', cmdline, '-serial', 'stdio'];
+    const { stdout, failure } = await run(qemuPath, accelerator, args, deadlineMs, signal, user);
     return stdout.includes(UP) ? null : failure;
   });
 }
@@ -62,14 +65,15 @@ async function run(
   args: string[],
   deadlineMs: number,
   signal: AbortSignal,
+  user: MachineUser | null,
 ): Promise<{ exitCode: number | undefined; stdout: string; failure: string }> {
   const machine = ['-machine', 'q35', '-m', '256M', '-display', 'none', '-vga', 'none', '-no-reboot'];
   const cpu = ['-accel', accelerator, '-cpu', accelerator === 'kvm' ? 'host' : 'max', '-smp', '1'];
   const uuid = ['-uuid', randomUUID()];
   const qemu = ['-nodefaults', '-no-user-config', ...uuid, ...machine, ...cpu, ...args];
   // Where guests do not run it may never end by itself.
-  const [launcher, ...launch] = tiedToRunner(qemuPath, qemu);
-  const result = await execa(launcher, launch, {
+  const [launcher, ...launching] = launch(qemuPath, qemu, { ...OWN_RIGHTS, user });
+  const result = await execa(launcher, launching, {
     reject: false,
     timeout: deadlineMs,
     killSignal: 'SIGKILL',
@@ -129,10 +133,23 @@ function cpioEntry(name: string, mode: number, data: Buffer): Buffer {
   return Buffer.concat([padded(Buffer.from(head)), padded(data)]);
 }
 
-async function inFolder<T>(files: Record<string, Buffer>, use: (folder: string) => Promise<T>): Promise<T> {
+/** The image's own may be for the runner alone. */
+async function copyInto(folder: string, file: string): Promise<string> {
+  const copy = path.join(folder, path.basename(file));
+  await copyFile(file, copy);
+  await chmod(copy, 0o444);
+  return copy;
+}
+
+async function inFolder<T>(
+  files: Record<string, Buffer>,
+  user: MachineUser | null,
+  use: (folder: string) => Promise<T>,
+): Promise<T> {
   const folder = await mkdtemp(path.join(tmpdir(), 'gymbus-probe-'));
   try {
-    for (const [name, data] of Object.entries(files)) await writeFile(path.join(folder, name), data);
+    for (const [name, data] of Object.entries(files)) await writeFile(path.join(folder, name), data, { mode: 0o444 });
+    if (user) await chown(folder, user.uid, user.gid);
     return await use(folder);
   } finally {
     await rm(folder, { recursive: true, force: true });

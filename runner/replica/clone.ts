@@ -4,9 +4,10 @@ import path from 'node:path';
 import { Machine } from '../qemu/machine.ts';
 import { reflink } from '../storage/clone.ts';
 import type { Engine } from './engine.ts';
+import { confineReplica } from './isolation.ts';
 import { checkTemplate, type Template } from './template.ts';
 
-/** Makes the disk of a clone and starts its QEMU, empty. @param uuid the process is recognised by it */
+/** Makes disk and cgroups of a clone and starts its QEMU, empty. @param uuid the process is recognised by it, and its cgroups */
 export async function startClone(
   engine: Engine,
   template: Template,
@@ -18,6 +19,7 @@ export async function startClone(
   const diskPath = path.join(folder, 'disk.raw');
   await checkTemplate(template);
   await reflink(template.diskPath, diskPath);
+  const confinement = await confineReplica(engine.isolation, uuid, template.hardware);
   const state = await open(template.statePath, 'r');
   let machine: Machine;
   try {
@@ -32,6 +34,7 @@ export async function startClone(
         runFolder,
         start: { kind: 'clone' },
         stateFd: state.fd,
+        confinement,
       },
       signal,
     );

@@ -6,6 +6,7 @@ import type { BuildProgress } from './build-progress.ts';
 import { hostRoom, planCapacity, replicaCost } from './capacity.ts';
 import type { Engine } from './engine.ts';
 import type { ImageFiles } from './image-files.ts';
+import { openIsolation, sayIsolation } from './isolation.ts';
 import { VirtualPool } from './pool.ts';
 import { reapOwned } from './reap.ts';
 import { openRunRoot } from './run-root.ts';
@@ -20,6 +21,8 @@ export interface ReplicaSettings {
   /** Frozen ones kept behind the hot ones of each image. */
   frozen?: number | undefined;
   accelerator: 'auto' | 'kvm' | 'tcg';
+  /** Who QEMU runs as, where the runner is root; by default a system user of its own. */
+  qemuUser?: string | undefined;
   /** Free disk below which no replica is made. */
   diskFloorBytes: number;
   /** For what is found out once per host, such as whether KVM works. */
@@ -49,15 +52,18 @@ export async function createReplicaPool(order: PoolOrder): Promise<VirtualPool> 
   const reaped = await reapOwned(area.path, runnerId);
   if (reaped.replicas > 0) log.info(reaped, 'reaped what an earlier process left behind');
   const qemu = await findQemu();
+  const isolation = await openIsolation({ qemuUser: settings.qemuUser, runnerId });
+  sayIsolation(isolation, log);
   const { accelerator, reason } = await chooseAccelerator({
     wanted: settings.accelerator,
     qemu,
     kernelPath: first.kernelPath,
+    user: isolation.user,
     cacheDir: settings.cacheDir,
     signal,
   });
   log.info({ accelerator, reason, qemu: qemu.version }, 'accelerator');
-  const engine: Engine = { area, runnerId, qemu, accelerator, runRoot: await openRunRoot(), log };
+  const engine: Engine = { area, runnerId, qemu, accelerator, isolation, runRoot: await openRunRoot(), log };
   const make = (image: ImageFiles, until: AbortSignal): Promise<Template> =>
     ensureTemplate(engine, image, (progress) => order.onProgress?.({ ...progress, image: image.name }), until);
   const templates: Template[] = [];

@@ -1,6 +1,7 @@
 import type { Logger } from 'pino';
 import type { QemuBinary } from '../qemu/binary.ts';
 import type { StorageArea } from '../storage/area.ts';
+import type { Isolation } from './isolation.ts';
 
 /** What all replicas of one runner share. */
 export interface Engine {
@@ -10,5 +11,6 @@ export interface Engine {
   readonly accelerator: 'kvm' | 'tcg';
   /** Where run folders go: on a memory file system, its path short enough for sockets. */
   readonly runRoot: string;
+  readonly isolation: Isolation;
   readonly log: Logger;
 }

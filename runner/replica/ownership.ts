@@ -2,6 +2,7 @@ import { link, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/p
 import path from 'node:path';
 import { z } from 'zod';
 import { asStorageFull } from '../storage/errors.ts';
+import { removeCgroup } from '../system/cgroup.ts';
 
 /**
  * Who owns what on this host. A record is written before the thing is made and removed after the thing is gone,
@@ -18,6 +19,8 @@ export const OwnerRecord = z.looseObject({
   uuid: z.string(),
   machine_id: z.string(),
   run_folder: z.string(),
+  /** Made after this was written. */
+  cgroups: z.array(z.string()).default([]),
   /** Clock ticks since the host's boot when this was written; the process started later. */
   ticks: z.number(),
 });
@@ -75,9 +78,10 @@ async function takeIdentity(area: string, folder: string, record: OwnerRecord): 
   }
 }
 
-/** Removes what a replica had on disk, its record last. Idempotent. */
+/** Removes what a replica had: what still runs in its cgroups, then these, then its files, its record last. Idempotent. */
 export async function releaseOwnership(area: string, record: OwnerRecord): Promise<void> {
   const folder = path.join(replicasFolder(area, record.runner), record.id);
+  for (const cgroup of record.cgroups) await removeCgroup(cgroup);
   await rm(record.run_folder, { recursive: true, force: true });
   await rm(path.join(folder, 'disk.raw'), { force: true });
   const holder = await identityHolder(area, record.machine_id);

@@ -12,6 +12,7 @@ import type { Engine } from './engine.ts';
 import { watchGuest } from './guest-watch.ts';
 import { nowTicks } from './host-processes.ts';
 import { DESKTOP_PASSWORD } from './image-files.ts';
+import { cgroupsOf } from './isolation.ts';
 import { identityHolder, type OwnerRecord, releaseOwnership, takeOwnership } from './ownership.ts';
 import { RestingPicture } from './resting-picture.ts';
 import { passGate, setClock } from './restore-gate.ts';
@@ -111,6 +112,7 @@ export class VirtualReplica implements Replica {
         uuid: this.id,
         machine_id: this.#machineId,
         run_folder: runFolderOf(this.#engine, this.id),
+        cgroups: cgroupsOf(this.#engine.isolation, this.id),
         ticks: await nowTicks(),
       };
       const folder = await takeOwnership(this.#engine.area.path, record);

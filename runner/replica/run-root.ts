@@ -1,5 +1,5 @@
 import { constants } from 'node:fs';
-import { access, mkdir, statfs } from 'node:fs/promises';
+import { access, chmod, lstat, mkdir, statfs } from 'node:fs/promises';
 import path from 'node:path';
 import type { Engine } from './engine.ts';
 
@@ -14,17 +14,25 @@ export async function openRunRoot(parents: readonly string[] = ['/run', '/dev/sh
     const { type } = await statfs(parent).catch(() => ({ type: 0 }));
     const folder = path.join(parent, 'gymbus');
     if (type !== TMPFS_MAGIC) continue;
-    const ours = await mkdir(folder, { recursive: true, mode: 0o755 })
-      .then(() => access(folder, constants.W_OK))
-      .then(
-        () => true,
-        () => false,
-      );
+    const ours = await openFolder(folder).then(
+      () => true,
+      () => false,
+    );
     if (ours) return folder;
   }
   throw new Error(
     `none of ${parents.join(', ')} is a memory file system with a gymbus folder this user may write to: mount a tmpfs on /run`,
   );
+}
+
+/** Machines of another user pass through it to their own folder in it, and list nothing. @throws when it is not this user's */
+async function openFolder(folder: string): Promise<void> {
+  await mkdir(folder, { recursive: true, mode: 0o711 });
+  await access(folder, constants.W_OK);
+  const { uid, mode } = await lstat(folder);
+  if (uid !== process.getuid?.()) throw new Error(`${folder} belongs to user ${uid}`);
+  // Whatever the umask took.
+  if ((mode & 0o777) !== 0o711) await chmod(folder, 0o711);
 }
 
 /** The run folder of the machine with that uuid. */

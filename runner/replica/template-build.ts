@@ -14,6 +14,7 @@ import { type BuildPhase, type BuildProgress, ProgressReporter } from './build-p
 import { gib } from './capacity.ts';
 import type { Engine } from './engine.ts';
 import { DESKTOP_PASSWORD, type ImageFiles } from './image-files.ts';
+import { confineTemplate } from './isolation.ts';
 import { park } from './parking.ts';
 import { awaitDesktop } from './readiness.ts';
 import { runFolderOf } from './run-root.ts';
@@ -76,6 +77,7 @@ export async function buildTemplate(
         cmdline: image.manifest.cmdline,
       },
       stateFd: null,
+      confinement: await confineTemplate(engine.isolation, hardware),
     },
     signal,
   );

@@ -20,12 +20,13 @@ export function imageHardware(image: ImageFiles, accelerator: 'kvm' | 'tcg'): Ha
 
 /**
  * Names a template by everything that must match for its device state to load and its guest to run on:
- * image, QEMU build, machine, devices, memory, screen, accelerator and, under KVM, the processor.
+ * image, QEMU build, machine, devices, memory, screen, accelerator and, under KVM, the processor. By QEMU's group, too: no other
+ * may open the memory file.
  * @returns 32 hex digits
  */
 export async function templateKey(
   image: ImageFiles,
-  engine: Pick<Engine, 'qemu'>,
+  engine: Pick<Engine, 'qemu' | 'isolation'>,
   hardware: Hardware,
 ): Promise<string> {
   const parts = {
@@ -37,6 +38,7 @@ export async function templateKey(
     qemu: engine.qemu.digest,
     arguments: hardwareArguments(hardware),
     vm_generation_id: hardware.vmGenerationId,
+    group: engine.isolation.user?.gid ?? null,
     processor: hardware.accelerator === 'kvm' ? await processor() : null,
   };
   return createHash('sha256').update(JSON.stringify(parts)).digest('hex').slice(0, 32);

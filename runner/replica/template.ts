@@ -8,6 +8,7 @@ import type { BuildProgress } from './build-progress.ts';
 import type { Engine } from './engine.ts';
 import { killFound, qemuProcesses } from './host-processes.ts';
 import type { ImageFiles } from './image-files.ts';
+import { readMemoryPages } from './memory-pages.ts';
 import { runFolderOf } from './run-root.ts';
 import { buildTemplate } from './template-build.ts';
 import { imageHardware, templateKey } from './template-key.ts';
@@ -56,11 +57,11 @@ export async function ensureTemplate(
 ): Promise<Template> {
   const key = await templateKey(image, engine, hardware);
   const found = await findTemplate(engine, image, hardware, key);
-  if (found) return found;
+  if (found) return withPages(engine, found, signal);
   progress({ phase: 'waiting', fraction: 0, message: 'waiting for the right to make the template' });
   await using _lock = await lockFile(lockPath(engine, key), { waitMs: BUILD_LOCK_DEADLINE_MS, signal });
   const meanwhile = await findTemplate(engine, image, hardware, key);
-  if (meanwhile) return meanwhile;
+  if (meanwhile) return withPages(engine, meanwhile, signal);
   const folder = templatesFolder(engine.area.path);
   await removeDrafts(engine, key);
   const uuid = randomUUID();
@@ -77,6 +78,15 @@ export async function ensureTemplate(
   const made = await findTemplate(engine, image, hardware, key);
   if (!made) throw new TemplateDamaged(`template ${key} is not to be found right after it was made`);
   return made;
+}
+
+/** Another runner may have made it, or this one before the host's last boot. Without the pages it works as well, for more memory. */
+async function withPages({ log }: Engine, template: Template, signal: AbortSignal): Promise<Template> {
+  await readMemoryPages(template.memoryPath, signal).catch((error: unknown) => {
+    signal.throwIfAborted();
+    log.warn({ err: error, template: template.key }, "the template's memory was not read ahead");
+  });
+  return template;
 }
 
 /** Cheap: done for each clone. @throws TemplateDamaged when its memory file was touched since it was made */

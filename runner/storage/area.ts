@@ -1,4 +1,4 @@
-import { type FileHandle, mkdir, open, rename, rm, rmdir, stat, statfs, truncate } from 'node:fs/promises';
+import { chmod, type FileHandle, mkdir, open, rename, rm, rmdir, stat, statfs, truncate } from 'node:fs/promises';
 import path from 'node:path';
 import { ExecaError, execa } from 'execa';
 import { isRootWithoutMount, MOUNT_REMEDY } from '../system/capabilities.ts';
@@ -47,11 +47,11 @@ export async function openArea(settings: AreaSettings, signal?: AbortSignal): Pr
   await mkdir(folder, { recursive: true });
   await using _lock = await lockFile(path.join(dataDir, 'area.lock'), { waitMs: LOCK_DEADLINE_MS, signal });
   const mounted = await isMountPoint(folder);
-  if (!mounted && (await canReflink(dataDir))) {
-    return plainArea(folder);
-  }
-  if (!mounted) await mountFile(path.join(dataDir, 'area.xfs'), folder, settings.floorBytes);
-  return mountedArea(dataDir, folder);
+  const plain = !mounted && (await canReflink(dataDir));
+  if (!mounted && !plain) await mountFile(path.join(dataDir, 'area.xfs'), folder, settings.floorBytes);
+  // Guests' disks and trajectories are nobody else's. QEMU, which may be another user, gets open files.
+  await chmod(folder, 0o700);
+  return plain ? plainArea(folder) : mountedArea(dataDir, folder);
 }
 
 async function plainArea(folder: string): Promise<StorageArea> {

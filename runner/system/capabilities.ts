@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 
 /** Bits of `CapEff`: see capabilities(7). */
-const BITS = { CAP_DAC_OVERRIDE: 1n, CAP_SYS_ADMIN: 21n } as const;
+const BITS = { CAP_DAC_OVERRIDE: 1n, CAP_SETGID: 6n, CAP_SETUID: 7n, CAP_SYS_ADMIN: 21n } as const;
 type Capability = keyof typeof BITS;
 
 export function isRoot(): boolean {

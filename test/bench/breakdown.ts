@@ -6,6 +6,7 @@ import { chooseAccelerator } from '../../runner/qemu/accelerator.ts';
 import { findQemu } from '../../runner/qemu/binary.ts';
 import { readStat } from '../../runner/qemu/proc-stat.ts';
 import type { Engine } from '../../runner/replica/engine.ts';
+import { openIsolation } from '../../runner/replica/isolation.ts';
 import { VirtualReplica } from '../../runner/replica/replica.ts';
 import { openRunRoot } from '../../runner/replica/run-root.ts';
 import { ensureTemplate } from '../../runner/replica/template.ts';
@@ -33,11 +34,20 @@ export async function episodeCost(image: Image, cacheDir: string, signal: AbortS
   const config = readConfig(process.env);
   await using area = await openArea({ dataDir: config.dataDir, floorBytes: config.diskFloorBytes }, signal);
   const qemu = await findQemu();
+  const isolation = await openIsolation({ qemuUser: config.qemuUser, runnerId: 'bench-cost' });
   const { accelerator } = await chooseAccelerator({
-    ...{ wanted: config.accelerator, qemu, kernelPath: image.kernelPath, cacheDir, signal },
+    ...{ wanted: config.accelerator, qemu, kernelPath: image.kernelPath, user: isolation.user, cacheDir, signal },
   });
   const log = pino({ level: 'silent' });
-  const engine: Engine = { area, runnerId: 'bench-cost', qemu, accelerator, runRoot: await openRunRoot(), log };
+  const engine: Engine = {
+    area,
+    runnerId: 'bench-cost',
+    qemu,
+    accelerator,
+    isolation,
+    runRoot: await openRunRoot(),
+    log,
+  };
   const template = await ensureTemplate(engine, image, () => undefined, signal);
   const account = new Account();
   for (let number = 0; number < EPISODES; number += 1) {

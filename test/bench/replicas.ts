@@ -13,6 +13,7 @@ import { Machine } from '../../runner/qemu/machine.ts';
 import { createReplicaPool } from '../../runner/replica/create-pool.ts';
 import type { Engine } from '../../runner/replica/engine.ts';
 import { DESKTOP_PASSWORD } from '../../runner/replica/image-files.ts';
+import { confineTemplate, openIsolation } from '../../runner/replica/isolation.ts';
 import type { VirtualPool } from '../../runner/replica/pool.ts';
 import { awaitDesktop } from '../../runner/replica/readiness.ts';
 import { VirtualReplica } from '../../runner/replica/replica.ts';
@@ -40,10 +41,11 @@ export async function replicaFigures(image: Image, cacheDir: string, signal: Abo
   const log = pino({ level: 'silent' });
   await using area = await openArea({ dataDir: config.dataDir, floorBytes: config.diskFloorBytes }, signal);
   const qemu = await findQemu();
+  const isolation = await openIsolation({ qemuUser: config.qemuUser, runnerId: RUNNER });
   const { accelerator } = await chooseAccelerator({
-    ...{ wanted: config.accelerator, qemu, kernelPath: image.kernelPath, cacheDir, signal },
+    ...{ wanted: config.accelerator, qemu, kernelPath: image.kernelPath, user: isolation.user, cacheDir, signal },
   });
-  const engine: Engine = { area, runnerId: RUNNER, qemu, accelerator, runRoot: await openRunRoot(), log };
+  const engine: Engine = { area, runnerId: RUNNER, qemu, accelerator, isolation, runRoot: await openRunRoot(), log };
   const template = await ensureTemplate(engine, image, () => undefined, signal);
 
   const reboot = await timeReboot(engine, image, signal);
@@ -96,6 +98,7 @@ async function timeReboot(
     ...{ name: 'gymbus-bench', qemuPath: engine.qemu.path, hardware, identity: { uuid, generation: randomUUID() } },
     ...{ memoryPath: path.join(folder, 'ram'), diskPath: path.join(folder, 'disk.raw'), stateFd: null },
     runFolder: path.join(engine.runRoot, uuid.slice(0, 8)),
+    confinement: await confineTemplate(engine.isolation, hardware),
     start: {
       ...{ kind: 'boot', kernelPath: image.kernelPath, initrdPath: image.initrdPath },
       cmdline: image.manifest.cmdline,

@@ -42,13 +42,20 @@ describe.skipIf(process.getuid?.() !== 0)('root with some of its rights', () => 
     },
   );
 
-  const reflink = async (lacking: string, dataDir: string): Promise<string> => {
+  const wrong = async (check: string, lacking: string, dataDir: string): Promise<string> => {
     const { stdout, stderr } = await gymbus(lacking, ['doctor', '--json'], { GYMBUS_DATA: dataDir });
     const findings = JSON.parse(stdout || '[]') as { what: string; verdict: string; found: string }[];
-    const finding = findings.find(({ what }) => what === 'reflink');
+    const finding = findings.find(({ what }) => what === check);
     expect(finding?.verdict, stderr).toBe('wrong');
     return finding?.found ?? '';
   };
+  const reflink = (lacking: string, dataDir: string): Promise<string> => wrong('reflink', lacking, dataDir);
+
+  it('is told by doctor what it lacks to run QEMU as another user', async () => {
+    expect(await wrong('isolation', 'setuid', path.join(folder, 'without-setuid'))).toBe(
+      'QEMU cannot be run as another user: root lacks CAP_SETUID or CAP_SETGID here; grant them, or set GYMBUS_QEMU_USER=root',
+    );
+  });
 
   it('is told by doctor what it lacks to mount a file system for clones, and none is made', async () => {
     expect(await reflink('sys_admin', folder)).toMatch(/has to be mounted: root has no CAP_SYS_ADMIN here/);

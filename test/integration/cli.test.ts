@@ -258,6 +258,9 @@ it('examines the host without a server, says what each finding means, and leaves
     s3: 'note',
   });
   expect(['fine', 'note']).toContain(verdicts.accelerator);
+  const isolation = findings.find(({ what }) => what === 'isolation');
+  expect(isolation?.found).toMatch(/^QEMU (runs|will run) as .*; limits by (cgroups version [12]|rlimits)/);
+  expect(['fine', 'note']).toContain(isolation?.verdict);
   const stack = findings.find(({ what }) => what === 'local stack')?.found;
   expect(stack).toMatch(/^nats-server \d+\.\d+\.\d+ at \/.*, versitygw \d+\.\d+\.\d+ at \/.*$/);
   for (const { verdict, remedy } of findings) if (verdict !== 'fine') expect(remedy).toMatch(/\w/);

@@ -15,6 +15,10 @@ let run: TestRun;
 const started: number[] = [];
 beforeEach(async () => {
   folder = await mkdtemp(path.join(os.tmpdir(), 'gymbus-leaks-'));
+  for (const place of ['own', 'own-not', 'shared/area', 'elsewhere']) {
+    await mkdir(path.join(folder, place), { recursive: true });
+    await writeFile(path.join(folder, place, 'ram'), '');
+  }
   run = { mark: `GYMBUS_LEAK_TEST=${path.basename(folder)}`, own: [`${folder}/own`], shared: [`${folder}/shared`] };
 });
 afterEach(async () => {
@@ -38,10 +42,15 @@ async function start(command: readonly string[], mark?: string): Promise<number>
   return Number(line.toString());
 }
 
-/** What has a machine's arguments. */
-const machine = (file: string): string[] => [
-  ...['perl', '-e', '$| = 1; print "$$\\n"; sleep 600', '--'],
-  ...['-name', NAME, '-object', `memory-backend-file,id=ram,mem-path=${file},share=off`],
+const SLEEPER = `perl -e '$| = 1; print "$$\\n"; sleep 600' --`;
+/** What has a machine's arguments, and as a machine its memory file open, which none of them names. */
+const machine = (file: string): string[] => {
+  const memory = 'memory-backend-file,id=ram,mem-path=/proc/self/fd/7,share=off';
+  return ['sh', '-c', `exec 7< "$0"; exec ${SLEEPER} -name ${NAME} -object ${memory}`, file];
+};
+/** One that names a file, of which it has none open yet. */
+const starting = (file: string): string[] => [
+  ...['sh', '-c', `exec ${SLEEPER} -name ${NAME} -chardev "socket,id=agent,path=$0,server=on"`, file],
 ];
 /** Of nobody's: its parent is gone. */
 const orphaned = (command: readonly string[]): string[] => ['setsid', '--fork', ...command];
@@ -63,17 +72,22 @@ describe('finds a machine, which has no mark,', () => {
   const found = (pid: number): string[] => [`machine ${pid}: ${NAME}`];
 
   it('by the process that started it, wherever its files are', async () => {
-    const pid = await start(machine('/elsewhere/ram'));
+    const pid = await start(machine(`${folder}/elsewhere/ram`));
     expect(await findLeaks(run)).toEqual(found(pid));
   });
 
   it('by the mark of the process that started it', async () => {
-    const pid = await start(orphaned(owned(machine('/elsewhere/ram'))), run.mark);
+    const pid = await start(orphaned(owned(machine(`${folder}/elsewhere/ram`))), run.mark);
     expect(await findLeaks(run)).toEqual(expect.arrayContaining(found(pid)));
   });
 
   it('by its files, when they are in a folder of the run', async () => {
     const pid = await start(orphaned(owned(machine(`${folder}/own/ram`))));
+    expect(await findLeaks(run)).toEqual(found(pid));
+  });
+
+  it('by a file that it names, when that is in a folder of the run', async () => {
+    const pid = await start(orphaned(owned(starting(`${folder}/own/agent.sock`))));
     expect(await findLeaks(run)).toEqual(found(pid));
   });
 
@@ -84,7 +98,7 @@ describe('finds a machine, which has no mark,', () => {
 
   it.each([
     ['of another run in a shared folder', () => orphaned(owned(machine(`${folder}/shared/area/ram`)))],
-    ['of somebody else', () => orphaned(machine('/var/lib/gymbus/area/ram'))],
+    ['of somebody else', () => orphaned(machine(`${folder}/elsewhere/ram`))],
     ['in a folder with a longer name', () => orphaned(machine(`${folder}/own-not/ram`))],
   ])('but none %s', async (_, command) => {
     await start(command());
@@ -95,7 +109,6 @@ describe('finds a machine, which has no mark,', () => {
 describe.skipIf(!available('reflink'))('finds a loop mount', () => {
   async function mounted<T>(place: string, work: (point: string, file: string) => Promise<T>): Promise<T> {
     const [file, point] = [path.join(folder, place, 'disk'), path.join(folder, 'point')];
-    await mkdir(path.dirname(file), { recursive: true });
     await mkdir(point);
     await writeFile(file, '');
     await truncate(file, 8 * 2 ** 20);

@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
+import { mkdir, readdir, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { PubAck } from '@nats-io/jetstream';
@@ -7,11 +7,12 @@ import { execa } from 'execa';
 import { ensureConsumer } from '../../runner/bus/consumers.ts';
 import type { Bus } from '../../runner/bus/index.ts';
 import { qemuProcesses } from '../../runner/replica/host-processes.ts';
-import { openRunRoot } from '../../runner/replica/run-root.ts';
+import { reapOwned } from '../../runner/replica/reap.ts';
 import { openArea, type StorageArea } from '../../runner/storage/area.ts';
 import { ObjectStore } from '../../runner/storage/s3.ts';
 import { lockFile } from '../../runner/system/lock.ts';
 import { type JobAddress, messageId, type TrajectoryJobInput } from '../../schemas/index.ts';
+import { cgroupsOf } from './cgroups.ts';
 import { EventLog } from './event-log.ts';
 import { cacheDir, type NatsServer, openTestBus, startNats } from './nats.ts';
 import { gymbusCommand, RunnerProcess } from './runner-process.ts';
@@ -179,7 +180,6 @@ async function expectNothingLeft(dataDir: string, area: StorageArea, runners: re
   const endedBefore = new Set(runners.filter(({ running }) => !running).map(({ id }) => id));
   await Promise.all(runners.map((runner) => runner[Symbol.asyncDispose]()));
   const left: string[] = [];
-  const runRoot = await openRunRoot();
   for (const id of new Set(runners.map((runner) => runner.id))) {
     const folder = path.join(area.path, 'runners', id);
     const replicas = await readdir(path.join(folder, 'replicas')).catch(() => []);
@@ -188,9 +188,9 @@ async function expectNothingLeft(dataDir: string, area: StorageArea, runners: re
     // Of a runner that was killed last of all, nobody was to clear up.
     const last = runners.findLast((runner) => runner.id === id);
     const killed = last === undefined || !endedBefore.has(id) || (await last.exited).signal !== null;
-    if (!killed) left.push(...[...replicas, ...spooled].map((name) => `${id}: ${name}`));
-    for (const uuid of replicas) await rm(path.join(runRoot, uuid.slice(0, 8)), { recursive: true, force: true });
-    for (const uuid of replicas) await removeIdentities(area, uuid);
+    if (!killed) left.push(...[...replicas, ...spooled, ...(await cgroupsOf(id))].map((name) => `${id}: ${name}`));
+    await reapOwned(area.path, id);
+    left.push(...(await cgroupsOf(id)).map((name) => `${id}: ${name}, not on record`));
     await rm(folder, { recursive: true, force: true });
     await rm(path.join(dataDir, 'runners', `${id}.lock`), { force: true });
   }
@@ -203,13 +203,5 @@ async function untilGone(uuids: readonly string[]): Promise<void> {
     const alive = (await qemuProcesses()).filter(({ uuid }) => uuids.includes(uuid));
     if (alive.length === 0) return;
     if (performance.now() > endMs) throw new Error(`machines outlive their runner: ${alive.map(({ pid }) => pid)}`);
-  }
-}
-
-async function removeIdentities(area: StorageArea, holder: string): Promise<void> {
-  const folder = path.join(area.path, 'identities');
-  for (const name of await readdir(folder).catch(() => [])) {
-    const file = path.join(folder, name);
-    if ((await readFile(file, 'utf8').catch(() => '')) === holder) await rm(file, { force: true });
   }
 }

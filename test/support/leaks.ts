@@ -21,7 +21,7 @@ interface Process {
 /**
  * Everything of a run that is there now, a line each: processes with its mark, machines, loop mounts.
  * A machine has an environment of its own and no mark. It is the run's when a process of the run started it, when it has
- * files in the run's own folders, or in the shared ones and no runner that it belongs to.
+ * files in the run's own folders open or names one, or in the shared ones and no runner that it belongs to.
  */
 export async function findLeaks(run: TestRun): Promise<string[]> {
   const all = new Map((await allProcesses()).map((process) => [process.pid, process]));
@@ -37,7 +37,9 @@ export async function findLeaks(run: TestRun): Promise<string[]> {
     const name = machineName(found.args);
     if (name === null || marked.includes(found)) continue;
     const started = ancestors(found, all).some((pid) => ofRun.has(pid));
-    const inside = (folders: readonly string[]): boolean => found.args.some((arg) => namesFileIn(arg, folders));
+    const files = await openFiles(found.pid);
+    const inside = (folders: readonly string[]): boolean =>
+      found.args.some((arg) => namesFileIn(arg, folders)) || files.some((file) => isIn(file, folders));
     if (started || inside(run.own) || (inside(run.shared) && !(await isNode(found.parent)))) {
       left.push(`machine ${found.pid}: ${name}`);
     }
@@ -57,9 +59,20 @@ function ancestors({ parent }: Process, all: ReadonlyMap<number, Process>): numb
   return found;
 }
 
-/** An argument may be a path, or have one in it: `memory-backend-file,id=ram,mem-path=/var/...`. */
+/** An argument may be a path, or have one in it: `socket,id=agent,path=/var/...`. */
 function namesFileIn(argument: string, folders: readonly string[]): boolean {
   return folders.some((folder) => `=${argument}`.includes(`=${folder}/`));
+}
+
+function isIn(file: string, folders: readonly string[]): boolean {
+  return folders.some((folder) => file.startsWith(`${folder}/`));
+}
+
+/** Memory and disk of a machine are inherited descriptors: no argument names them. */
+async function openFiles(pid: number | string): Promise<string[]> {
+  const folder = `/proc/${pid}/fd`;
+  const links = (await readdir(folder).catch(() => [])).map((fd) => readlink(`${folder}/${fd}`).catch(() => ''));
+  return Promise.all(links);
 }
 
 /** Whether it is a Node program, as every runner is. */
@@ -83,10 +96,7 @@ async function loopMountsIn(folders: readonly string[]): Promise<string[]> {
 
 async function isInUse(folder: string): Promise<boolean> {
   for (const pid of await pids()) {
-    for (const fd of await readdir(`/proc/${pid}/fd`).catch(() => [])) {
-      const file = await readlink(`/proc/${pid}/fd/${fd}`).catch(() => '');
-      if (file === folder || file.startsWith(`${folder}/`)) return true;
-    }
+    if ((await openFiles(pid)).some((file) => file === folder || isIn(file, [folder]))) return true;
   }
   return false;
 }

@@ -7,6 +7,7 @@ import { findStack } from '../../infra/stack-file.ts';
 import { openRunRoot } from '../../runner/replica/run-root.ts';
 import type { RunnerStatus } from '../../schemas/index.ts';
 import { eventually } from './bus-jobs.ts';
+import { cgroupsOf } from './cgroups.ts';
 import { cacheDir } from './nats.ts';
 import { ancestors, descendants, openIn, processes } from './process-tree.ts';
 import { gymbusCommand } from './runner-process.ts';
@@ -81,13 +82,14 @@ export class LocalRun implements AsyncDisposable {
     expect(await findStack(testDataDir)).toBeNull();
   }
 
-  /** Nor a mount, nor a socket. */
+  /** Nor a mount, nor a socket, nor a cgroup. */
   async expectNothingLeft(): Promise<void> {
     await this.expectDead();
     const area = path.join(testDataDir, 'area');
     // Tests that somebody else runs on this machine may be in it: then it is theirs to unmount.
     if ((await openIn(area)).length === 0) expect(await readFile('/proc/mounts', 'utf8')).not.toContain(` ${area} `);
     for (const folder of await this.runFolders()) await expect(readdir(folder)).rejects.toThrow('ENOENT');
+    expect(await cgroupsOf(runnerId)).toEqual([]);
   }
 
   /** However a test ended, the next one finds the data directory free. */

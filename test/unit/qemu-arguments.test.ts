@@ -9,19 +9,28 @@ const hardware: Hardware = {
   vmGenerationId: true,
 };
 const identity = { uuid: '11111111-1111-4111-8111-111111111111', generation: '22222222-2222-4222-8222-222222222222' };
-const files = { memoryPath: '/area/t/ram', diskPath: '/area/r/disk.raw', agentSocket: '/run/gymbus/1/agent.sock' };
+const sockets = { agentSocket: '/run/gymbus/1/agent.sock' };
 const boot = { kind: 'boot', kernelPath: '/i/vmlinuz', initrdPath: '/i/initrd', cmdline: 'root=/dev/vda rw' } as const;
 
 const argument = (args: string[], option: string): string | undefined => args[args.indexOf(option) + 1];
 const all = (args: string[], option: string): string[] => args.filter((_, at) => args[at - 1] === option);
 
 describe('machine arguments', () => {
-  const template = machineArguments('t', hardware, identity, files, boot);
-  const clone = machineArguments('c', hardware, identity, files, { kind: 'clone' });
+  const template = machineArguments('t', hardware, identity, sockets, boot);
+  const clone = machineArguments('c', hardware, identity, sockets, { kind: 'clone' });
 
   it('shares memory in a template and takes a private view of it in a clone', () => {
-    expect(argument(template, '-object')).toBe('memory-backend-file,id=ram,size=1024M,mem-path=/area/t/ram,share=on');
-    expect(argument(clone, '-object')).toBe('memory-backend-file,id=ram,size=1024M,mem-path=/area/t/ram,share=off');
+    expect(argument(template, '-object')).toBe(
+      'memory-backend-file,id=ram,size=1024M,mem-path=/proc/self/fd/7,share=on',
+    );
+    expect(argument(clone, '-object')).toBe('memory-backend-file,id=ram,size=1024M,mem-path=/proc/self/fd/7,share=off');
+  });
+
+  it('finds memory and disk by the descriptors it inherits, so that its user need not reach them', () => {
+    for (const args of [template, clone]) {
+      expect(all(args, '-add-fd')).toEqual(['fd=8,set=1', 'fd=9,set=1']);
+      expect(argument(args, '-drive')).toContain('file=/dev/fdset/1,');
+    }
   });
 
   it('boots a template and starts a clone paused, from the state to come, without a kernel', () => {
@@ -62,13 +71,13 @@ describe('machine arguments', () => {
 
   it('tells each machine its own generation, unless it is to have none', () => {
     expect(all(clone, '-device')).toContain(`vmgenid,guid=${identity.generation}`);
-    const without = machineArguments('c', { ...hardware, vmGenerationId: false }, identity, files, boot);
+    const without = machineArguments('c', { ...hardware, vmGenerationId: false }, identity, sockets, boot);
     expect(without.join(' ')).not.toContain('vmgenid');
   });
 
   it('keeps a comma in a path from splitting an option', () => {
-    const odd = machineArguments('c', hardware, identity, { ...files, diskPath: '/a,b/disk' }, { kind: 'clone' });
-    expect(argument(odd, '-drive')).toContain('file=/a,,b/disk,');
+    const odd = machineArguments('c', hardware, identity, { agentSocket: '/a,b/agent.sock' }, { kind: 'clone' });
+    expect(all(odd, '-chardev').at(-1)).toBe('socket,id=agent,path=/a,,b/agent.sock,server=on,wait=off');
   });
 
   it('holds the screen twice in video memory', () => {

@@ -3,6 +3,7 @@ import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promis
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { OWN_RIGHTS } from '../../runner/qemu/launcher.ts';
 import { Machine, type MachineSettings } from '../../runner/qemu/machine.ts';
 
 const never = new AbortController().signal;
@@ -26,7 +27,9 @@ beforeEach(async () => {
     runFolder: path.join(folder, 'run'),
     start: { kind: 'clone' },
     stateFd: null,
+    confinement: { ...OWN_RIGHTS, verdict: async () => null },
   };
+  for (const file of [settings.memoryPath, settings.diskPath]) await writeFile(file, '');
 });
 afterEach(() => rm(folder, { recursive: true }));
 

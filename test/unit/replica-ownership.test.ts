@@ -27,6 +27,7 @@ const record = (runner: string, id: string, machineId = `${id}0000`): OwnerRecor
   uuid: `uuid-of-${id}`,
   machine_id: machineId,
   run_folder: path.join(area, 'run', id),
+  cgroups: [],
   ticks: 1,
 });
 

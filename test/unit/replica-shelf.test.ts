@@ -20,6 +20,7 @@ beforeEach(async () => {
   rebuilds = [];
   const engine = {
     area: { path: area },
+    isolation: { cgroups: null },
     ...{ runnerId: 'test', runRoot: path.join(area, 'run'), log: pino({ level: 'silent' }) },
   } as unknown as Engine;
   // Its files are not there: what is made of it ends at its check, before anything is started.

@@ -41,6 +41,7 @@ beforeEach(async () => {
       [Symbol.asyncDispose]: async () => undefined,
     },
     ...{ runnerId: 'test', accelerator: 'tcg', runRoot: path.join(area, 'run'), log: pino({ level: 'silent' }) },
+    isolation: { user: null, cgroups: null, description: { user: '', limits: '' } },
     // Nothing boots here: where a template is not found, making it ends at this.
     qemu: { path: '/no/such/qemu', version: '0', digest: 'none' },
   };

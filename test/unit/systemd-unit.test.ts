@@ -3,6 +3,7 @@ import path from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { EXIT } from '../../runner/cli/error.ts';
 import { readConfig } from '../../runner/host/config.ts';
+import { DEFAULT_USER, USERADD } from '../../runner/qemu/machine-user.ts';
 
 const file = path.resolve(import.meta.dirname, '../../infra/systemd/gymbus-runner.service');
 
@@ -21,6 +22,13 @@ describe('the systemd unit', () => {
 
   it('takes the exit code of an interrupted start for no failure', () => {
     expect(settings.get('SuccessExitStatus')).toBe(String(EXIT.interrupted));
+  });
+
+  it('leaves its cgroup and what becoming another user takes to the runner, and makes that user as the runner would', async () => {
+    expect(settings.get('Delegate')).toBe('yes');
+    const rights = settings.get('CapabilityBoundingSet')?.split(' ');
+    expect(rights).toEqual(expect.arrayContaining(['CAP_SETUID', 'CAP_SETGID', 'CAP_CHOWN', 'CAP_KILL']));
+    expect(settings.get('ExecStartPre')).toContain(`|| useradd ${USERADD.join(' ')} ${DEFAULT_USER}'`);
   });
 
   it('lets the runner write its data, its cache and its run folder, and removes none that runners share', () => {

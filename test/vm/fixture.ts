@@ -9,6 +9,7 @@ import { findQemu } from '../../runner/qemu/binary.ts';
 import { createReplicaPool, type ReplicaSettings } from '../../runner/replica/create-pool.ts';
 import type { Engine } from '../../runner/replica/engine.ts';
 import { qemuProcesses } from '../../runner/replica/host-processes.ts';
+import { openIsolation } from '../../runner/replica/isolation.ts';
 import { replicasFolder } from '../../runner/replica/ownership.ts';
 import type { VirtualPool } from '../../runner/replica/pool.ts';
 import { VirtualReplica } from '../../runner/replica/replica.ts';
@@ -16,6 +17,7 @@ import { openRunRoot } from '../../runner/replica/run-root.ts';
 import { ensureTemplate, type Template, templatesFolder } from '../../runner/replica/template.ts';
 import { TemplateRecord } from '../../runner/replica/template-record.ts';
 import { openArea, type StorageArea } from '../../runner/storage/area.ts';
+import { cgroupsOf } from '../support/cgroups.ts';
 
 /** Room the tests leave on the disk. */
 const FLOOR_BYTES = 2 ** 31;
@@ -43,10 +45,18 @@ export async function openFixture(runnerId: string): Promise<Fixture> {
   const image = await testImage();
   const area = await openArea({ dataDir, floorBytes: FLOOR_BYTES });
   const qemu = await findQemu();
+  const isolation = await openIsolation({ qemuUser: undefined, runnerId });
   const { accelerator } = await chooseAccelerator({
-    ...{ wanted: settings.accelerator, qemu, kernelPath: image.kernelPath, cacheDir, signal: never },
+    ...{
+      wanted: settings.accelerator,
+      qemu,
+      kernelPath: image.kernelPath,
+      user: isolation.user,
+      cacheDir,
+      signal: never,
+    },
   });
-  const engine: Engine = { area, runnerId, qemu, accelerator, runRoot: await openRunRoot(), log };
+  const engine: Engine = { area, runnerId, qemu, accelerator, isolation, runRoot: await openRunRoot(), log };
   await dropOldTemplates(area.path, image.digest);
   const template = await ensureTemplate(engine, image, () => undefined, never);
   const owned: AsyncDisposable[] = [];
@@ -85,7 +95,7 @@ async function testImage(): Promise<Image> {
   return image;
 }
 
-/** Whatever of a runner is still on this host: processes, disks, run folders. */
+/** Whatever of a runner is still on this host: processes, disks, run folders, cgroups. */
 export async function leftovers(engine: Engine): Promise<string[]> {
   const ids = await readdir(replicasFolder(engine.area.path, engine.runnerId)).catch((): string[] => []);
   const processes = (await qemuProcesses()).filter(({ uuid }) => ids.includes(uuid));
@@ -94,6 +104,7 @@ export async function leftovers(engine: Engine): Promise<string[]> {
     ...ids.map((id) => `replica ${id}`),
     ...processes.map(({ pid }) => `qemu ${pid}`),
     ...runFolders.map((name) => `run folder ${name}`),
+    ...(await cgroupsOf(engine.runnerId)).map((folder) => `cgroup ${folder}`),
   ];
 }
 

@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
@@ -48,10 +49,13 @@ describe('after SIGKILL of a runner', () => {
     const left = await leftovers(killed);
     expect(left.filter((line) => line.startsWith('replica')).length).toBeGreaterThanOrEqual(2);
     expect(left.filter((line) => line.startsWith('run folder')).length).toBeGreaterThanOrEqual(2);
+    const cgroups = left.filter((line) => line.startsWith('cgroup'));
+    if (vm.engine.isolation.cgroups) expect(cgroups.length).toBeGreaterThanOrEqual(2);
     const identities = await readdir(path.join(vm.area.path, 'identities'));
     const reaped = await reapOwned(vm.area.path, 'test-reap-killed');
     expect(reaped.replicas).toBe(left.filter((line) => line.startsWith('replica')).length);
     expect(await leftovers(killed)).toEqual([]);
+    for (const line of cgroups) expect(existsSync(path.dirname(line.slice('cgroup '.length))), line).toBe(false);
     expect((await readdir(path.join(vm.area.path, 'identities'))).length).toBe(identities.length - reaped.replicas);
 
     expect(other.lost.aborted).toBe(false);

@@ -1,4 +1,4 @@
-import { mkdir, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises';
+import { chown, mkdir, readdir, rm, stat, utimes, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { BuildProgress } from '../../runner/replica/build-progress.ts';
@@ -34,12 +34,14 @@ describe('a template', () => {
     const { engine, image } = vm;
     const hardware = imageHardware(image, engine.accelerator);
     const { manifest } = image;
+    const another = { name: 'another', uid: 1, gid: 12_345, groups: [] };
     const keys = await Promise.all([
       templateKey(image, engine, hardware),
       templateKey({ ...image, digest: 'other' }, engine, hardware),
       templateKey({ ...image, manifest: { ...manifest, cmdline: `${manifest.cmdline} quiet` } }, engine, hardware),
       templateKey({ ...image, manifest: { ...manifest, warmup: [] } }, engine, hardware),
-      templateKey(image, { qemu: { ...engine.qemu, digest: 'other' } }, hardware),
+      templateKey(image, { ...engine, qemu: { ...engine.qemu, digest: 'other' } }, hardware),
+      templateKey(image, { ...engine, isolation: { ...engine.isolation, user: another } }, hardware),
       templateKey(image, engine, { ...hardware, memoryMib: 2048 }),
       templateKey(image, engine, { ...hardware, vcpus: 2 }),
       templateKey(image, engine, { ...hardware, screen: { width: 1024, height: 768 } }),
@@ -66,6 +68,8 @@ describe('a replica that waits', () => {
   it('is not handed out when the memory of its template was touched meanwhile', async () => {
     const memoryPath = path.join(vm.area.path, 'memory-to-touch');
     await reflink(vm.template.memoryPath, memoryPath);
+    const { uid, gid } = await stat(vm.template.memoryPath);
+    await chown(memoryPath, uid, gid);
     try {
       const record = { ...vm.template.record, memory: await stampOf(memoryPath) };
       const replica = new VirtualReplica(vm.engine, { ...vm.template, memoryPath, record });

@@ -1,0 +1,76 @@
+import { chmod, chown, copyFile, type FileHandle, mkdir, open, rm } from 'node:fs/promises';
+import path from 'node:path';
+import type { Start } from './arguments.ts';
+import type { MachineUser } from './launcher.ts';
+import type { InheritedFds } from './process.ts';
+
+/** Where a machine's files are, for the runner. QEMU itself gets open ones: its user need not reach any of these folders. */
+export interface MachinePlaces {
+  /** Of a clone, it must be there; of a boot, it is made. */
+  memoryPath: string;
+  diskPath: string;
+  runFolder: string;
+  start: Start;
+  /** Device state a clone starts from. */
+  stateFd: number | null;
+}
+
+/** Open until QEMU has inherited them. */
+export interface MachineFiles extends AsyncDisposable {
+  readonly fds: InheritedFds;
+  /** As QEMU finds it. */
+  readonly start: Start;
+}
+
+/**
+ * Makes the run folder and opens memory and disk. QEMU opens the memory file anew through the inherited descriptor, for reading and
+ * writing whatever it is for: so that file alone belongs to the group of QEMU's user.
+ * @throws the file system's errors; the run folder is then gone again
+ */
+export async function openMachineFiles(places: MachinePlaces, user: MachineUser | null): Promise<MachineFiles> {
+  const { memoryPath, diskPath, runFolder, start, stateFd } = places;
+  const opened: FileHandle[] = [];
+  const close = async (): Promise<void> => {
+    for (const handle of opened) await handle.close();
+  };
+  try {
+    await mkdir(runFolder, { recursive: true, mode: 0o700 });
+    if (start.kind === 'boot') await makeMemoryFile(memoryPath, user);
+    const found = start.kind === 'boot' && user ? await copyForUser(start, runFolder) : start;
+    if (user) await chown(runFolder, user.uid, user.gid);
+    const memory = await open(memoryPath, 'r');
+    opened.push(memory);
+    const disk = await open(diskPath, 'r+');
+    opened.push(disk);
+    const diskToRead = await open(diskPath, 'r');
+    opened.push(diskToRead);
+    const fds = { state: stateFd, memory: memory.fd, disk: disk.fd, diskToRead: diskToRead.fd };
+    return { fds, start: found, [Symbol.asyncDispose]: close };
+  } catch (error) {
+    await close();
+    await rm(runFolder, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+async function makeMemoryFile(file: string, user: MachineUser | null): Promise<void> {
+  const handle = await open(file, 'a');
+  try {
+    await handle.chmod(user ? 0o660 : 0o600);
+    if (user) await handle.chown(process.getuid?.() ?? 0, user.gid);
+  } finally {
+    await handle.close();
+  }
+}
+
+/** The image's own may be for the runner alone, and QEMU opens these by name. */
+async function copyForUser(start: Start & { kind: 'boot' }, folder: string): Promise<Start> {
+  const copy = async (file: string, name: string): Promise<string> => {
+    const target = path.join(folder, name);
+    await copyFile(file, target);
+    await chmod(target, 0o444);
+    return target;
+  };
+  const kernelPath = await copy(start.kernelPath, 'kernel');
+  return { ...start, kernelPath, initrdPath: await copy(start.initrdPath, 'initrd') };
+}
