@@ -1,7 +1,7 @@
 import { mkdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { ScreenSize } from '../../functions/guest.ts';
-import { type Hardware, type MachineIdentity, machineArguments, type Start } from './arguments.ts';
+import { type Hardware, HELPER_PORT, type MachineIdentity, machineArguments, type Start } from './arguments.ts';
 import { within } from './deadline.ts';
 import { ReplicaLost } from './errors.ts';
 import { HelperClient } from './helper.ts';
@@ -32,6 +32,9 @@ const GREETING_DEADLINE_MS = 20_000;
 /** Between the end of a channel and that of its process. */
 const EXIT_DEADLINE_MS = 1_000;
 
+/** A guest that shuts down ends the helper first, and then says what it does. */
+const REASON_GRACE_MS = 300;
+
 /** One QEMU and the channels to it. Every way it can end aborts `lost`, with the first cause. */
 export class Machine {
   readonly qmp: QmpClient;
@@ -40,6 +43,8 @@ export class Machine {
   readonly processors: Processors;
   readonly input: InputDevices;
   readonly size: ScreenSize;
+  /** Of the QEMU guest agent, the guest's second voice. */
+  readonly agentSocket: string;
   readonly #process: QemuProcess;
   readonly #runFolder: string;
   readonly #lost = new AbortController();
@@ -49,14 +54,16 @@ export class Machine {
     this.#process = process;
     this.#runFolder = settings.runFolder;
     this.size = settings.hardware.screen;
+    this.agentSocket = agentSocketIn(settings.runFolder);
     this.qmp = new QmpClient(process.qmp);
-    this.helper = new HelperClient(process.helper);
+    this.helper = new HelperClient(process.helper, (fault) => this.lose(fault));
     this.screen = new Screen(this.qmp, settings.runFolder);
     this.processors = new Processors(this.qmp, process.pid);
     this.input = new InputDevices(machineInput(this.qmp, this.helper, this.processors), this.size);
     this.qmp.on('event', (event) => {
       const cause = endingEvent(event);
       if (cause) this.lose(cause, { byHost: event.name === 'BLOCK_IO_ERROR' });
+      if (closesHelperPort(event)) this.#helperDied();
     });
     process.exited.then((exit) => this.lose(describeExit(exit, process.stderr)));
   }
@@ -74,7 +81,7 @@ export class Machine {
       {
         memoryPath: settings.memoryPath,
         diskPath: settings.diskPath,
-        agentSocket: path.join(settings.runFolder, 'agent.sock'),
+        agentSocket: agentSocketIn(settings.runFolder),
       },
       settings.start,
     );
@@ -119,7 +126,22 @@ export class Machine {
 
   /** The first cause stays. */
   lose(cause: string, options: { byHost?: boolean } = {}): void {
-    if (!this.lost.aborted) this.#lost.abort(new ReplicaLost(cause, options));
+    if (this.lost.aborted) return;
+    this.#lost.abort(new ReplicaLost(cause, options));
+    // Whoever still waits for the guest is told why no answer comes.
+    this.helper.fail(cause);
+  }
+
+  /** The registers of all its processors, as QEMU's monitor prints them. @throws QmpSilent, QmpError */
+  registers(): Promise<string> {
+    return this.qmp.execute('human-monitor-command', { 'command-line': 'info registers -a' });
+  }
+
+  /** It is started again by itself, but without what it was doing for us, and nobody knows what else ended with it. */
+  #helperDied(): void {
+    const cause = 'the helper in the guest died';
+    this.helper.fail(cause);
+    setTimeout(() => this.lose(cause), REASON_GRACE_MS).unref();
   }
 
   run(): Promise<unknown> {
@@ -139,6 +161,12 @@ export class Machine {
     })();
     return this.#killed;
   }
+}
+
+const agentSocketIn = (runFolder: string): string => path.join(runFolder, 'agent.sock');
+
+function closesHelperPort({ name, data }: QmpEvent): boolean {
+  return name === 'VSERPORT_CHANGE' && data.id === HELPER_PORT && data.open === false;
 }
 
 /** Events after which there is nothing left to play with, in words. */
