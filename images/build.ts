@@ -1,18 +1,18 @@
-import { mkdir, open, readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, rename, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { isRootWithoutMount, MOUNT_REMEDY } from '../runner/system/capabilities.ts';
-import { lockFile } from '../runner/system/lock.ts';
 import { checkTools, runContained } from './builder/command.ts';
 import { writeDisk } from './builder/disk.ts';
 import { writeInitrd } from './builder/initrd.ts';
-import { removeLeftovers, removeTree, UNFINISHED } from './builder/leftovers.ts';
+import { removeTree, UNFINISHED } from './builder/leftovers.ts';
 import { installPackages } from './builder/packages.ts';
 import { type CommonFiles, finishRoot } from './builder/root.ts';
 import { baseDigest, imageDigest } from './digest.ts';
 import type { ImageManifest } from './manifest.ts';
+import { placeImage, syncPath } from './place.ts';
 import { Recipe } from './recipe.ts';
 import { commonFiles } from './recipes.ts';
-import { type Image, imagesDirectory, readImage, SHORT_DIGEST } from './store.ts';
+import { type Image, imageDirectory, readImage, SHORT_DIGEST } from './store.ts';
 
 interface BuildProgress {
   readonly phase: 'waiting' | 'packages' | 'root' | 'disk' | 'finishing';
@@ -28,54 +28,35 @@ export interface BuildOptions {
   readonly signal?: AbortSignal;
 }
 
+/** Names of package trees begin so. */
+export const BASE = '.base-';
+
 /** Where in the whole build each phase begins; measured. */
 const STARTS = { packages: 0, root: 0.8, disk: 0.88, finishing: 0.98 } as const;
 
 /**
- * The image of a recipe: found in the cache when nothing that goes into it has changed, built otherwise.
- *
- * A build works in a hidden directory and appears under its name by one rename, complete and on the disk. Of two builds
- * of one image at once, one waits for the other and finds its result.
+ * The image of a recipe: found in the cache when nothing that goes into it has changed, built otherwise, whole or not at
+ * all, by one process at a time.
  */
 export async function buildImage(recipeInput: Recipe, options: BuildOptions): Promise<Image> {
   const recipe = Recipe.parse(recipeInput);
   const common = commonFiles();
   const digest = await imageDigest(recipe, Object.values(common));
-  const parent = join(imagesDirectory(options.cacheDir), recipe.name);
-  const directory = join(parent, digest.slice(0, SHORT_DIGEST));
-  const found = await readImage(directory);
+  const { name } = recipe;
+  const found = await readImage(imageDirectory(options.cacheDir, name, digest));
   if (found) return found;
 
   if (process.getuid?.() !== 0) {
-    throw new Error(`building the image ${recipe.name} needs root (it makes files of other users): run it with sudo`);
+    throw new Error(`building the image ${name} needs root (it makes files of other users): run it with sudo`);
   }
-  if (isRootWithoutMount()) throw new Error(`building the image ${recipe.name} mounts file systems: ${MOUNT_REMEDY}`);
+  if (isRootWithoutMount()) throw new Error(`building the image ${name} mounts file systems: ${MOUNT_REMEDY}`);
   await checkTools();
-  await mkdir(parent, { recursive: true });
-  await using _lock = await lockFile(join(options.cacheDir, 'locks', `image-${recipe.name}`), {
-    signal: options.signal,
-    onWait: () => options.onProgress?.({ phase: 'waiting', fraction: null, message: 'another build of it is running' }),
-  });
-  const builtMeanwhile = await readImage(directory);
-  if (builtMeanwhile) return builtMeanwhile;
-
-  await removeLeftovers(parent);
-  const work = join(parent, `${UNFINISHED}${digest.slice(0, SHORT_DIGEST)}`);
-  const signal = options.signal ?? new AbortController().signal;
-  try {
-    await mkdir(work);
-    await buildInto(work, recipe, digest, common, { ...options, signal });
-    signal.throwIfAborted();
-    // A directory without a manifest in this place is no image: somebody removed parts of one.
-    await removeTree(directory);
-    await rename(work, directory);
-    await syncPath(parent);
-  } finally {
-    await removeTree(work);
-  }
-  const image = await readImage(directory);
-  if (!image) throw new Error(`${directory} vanished right after it was built`);
-  return image;
+  const onWait = (): void =>
+    options.onProgress?.({ phase: 'waiting', fraction: null, message: 'another process builds or fetches it' });
+  return placeImage(
+    { ...{ name, digest, onWait }, cacheDir: options.cacheDir, signal: options.signal },
+    (work, signal) => buildInto(work, recipe, digest, common, { ...options, signal }),
+  );
 }
 
 async function buildInto(
@@ -137,8 +118,6 @@ async function buildInto(
     build_s: Math.round((performance.now() - started) / 100) / 10,
   };
   await writeFile(join(work, 'image.json'), `${JSON.stringify(manifest, null, 2)}\n`);
-  for (const name of await readdir(work)) await syncPath(join(work, name));
-  await syncPath(work);
 }
 
 /**
@@ -151,13 +130,13 @@ async function baseTree(
   signal: AbortSignal,
   onProgress: (fraction: number, message: string) => void,
 ): Promise<string> {
-  const base = join(parent, `.base-${baseDigest(recipe).slice(0, SHORT_DIGEST)}`);
+  const base = join(parent, `${BASE}${baseDigest(recipe).slice(0, SHORT_DIGEST)}`);
   if (await exists(join(base, 'packages.lock'))) return base;
   const work = join(parent, `${UNFINISHED}base`);
   try {
     await mkdir(work);
     await installPackages(recipe, work, { signal, onProgress });
-    for (const name of await readdir(parent)) if (name.startsWith('.base-')) await removeTree(join(parent, name));
+    for (const name of await readdir(parent)) if (name.startsWith(BASE)) await removeTree(join(parent, name));
     // Ten thousand files: the whole file system at once. One lost in a power failure would be missing in every image made of this.
     await runContained(['sync', '--file-system', work], { signal, timeoutMs: 10 * 60_000 });
     await rename(work, base);
@@ -184,13 +163,4 @@ async function exists(path: string): Promise<boolean> {
     () => true,
     () => false,
   );
-}
-
-async function syncPath(path: string): Promise<void> {
-  const handle = await open(path, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }

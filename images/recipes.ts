@@ -2,10 +2,11 @@ import { join } from 'node:path';
 import { assetsDirectory } from './assets.ts';
 import type { CommonFiles } from './builder/root.ts';
 import { debianDesktop } from './debian-desktop/recipe.ts';
+import { office } from './office/recipe.ts';
 import type { Recipe } from './recipe.ts';
 
 /** The recipes that come with gymbus. */
-export const recipes: readonly Recipe[] = [debianDesktop];
+export const recipes: readonly Recipe[] = [debianDesktop, office];
 
 /** The recipe called `name`, or an error that names those there are. */
 export function findRecipe(name: string): Recipe {

@@ -20,6 +20,9 @@ export const SHORT_DIGEST = 16;
 
 export const imagesDirectory = (cacheDir: string): string => join(cacheDir, 'images');
 
+export const imageDirectory = (cacheDir: string, name: string, digest: string): string =>
+  join(imagesDirectory(cacheDir), name, digest.slice(0, SHORT_DIGEST));
+
 /** The cache: `GYMBUS_CACHE`, else the system's for root and the user's for others. */
 export function defaultCacheDir(env: NodeJS.ProcessEnv = process.env): string {
   // Absolute: locks are known by it.
@@ -95,13 +98,16 @@ export async function findImage(reference: string, cacheDir: string): Promise<Im
   return matching[0] ?? null;
 }
 
+/** `name@digest`, as an image is pinned. */
+export const referenceTo = ({ name, digest }: Pick<Image, 'name' | 'digest'>): string =>
+  `${name}@${digest.slice(0, SHORT_DIGEST)}`;
+
 /** One line about an image, for a listing. */
 export function describeImage(image: Image): string {
   const { manifest } = image;
   const size = `${manifest.resolution.width}x${manifest.resolution.height}`;
   const disk = `${Math.round(manifest.disk_allocated_bytes / 2 ** 20)} MiB`;
-  const digest = image.digest.slice(0, SHORT_DIGEST);
-  return `${image.name}@${digest}  ${size}  ${manifest.memory_mib} MiB RAM  ${disk} disk  ${manifest.created_at}`;
+  return `${referenceTo(image)}  ${size}  ${manifest.memory_mib} MiB RAM  ${disk} disk  ${manifest.created_at}`;
 }
 
 async function visibleDirectories(parent: string): Promise<string[]> {

@@ -4,6 +4,7 @@ export const objectKeys = {
   attempt: (batch: string, job: string, attempt: string): string => `batches/${batch}/jobs/${job}/attempts/${attempt}/`,
   result: (batch: string, job: string): string => `batches/${batch}/jobs/${job}/result.json`,
   inputs: (batch: string): string => `inputs/${batch}/`,
+  images: (image: string): string => `images/${image}/`,
   image: (image: string, digest: string): string => `images/${image}/${digest}/`,
 };
 

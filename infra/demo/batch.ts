@@ -3,11 +3,12 @@ import { DEMO_JOBS, type DemoJob } from './jobs.ts';
 
 export { DEMO_JOBS, type DemoJob };
 
-const IMAGE = 'debian-desktop';
-
 /** The demo's jobs as a publisher writes them. */
-export function demoBatch(batchId: string): TrajectoryJobInput[] {
-  return DEMO_JOBS.map(({ job }) => ({ schema: 'gymbus.job.v1', batch_id: batchId, image: IMAGE, ...job }));
+export const demoBatch = (batch: string): TrajectoryJobInput[] => batchOf('debian-desktop', batch, DEMO_JOBS);
+
+/** Jobs of an image, those of the office for example. */
+export function batchOf(image: string, batch: string, jobs: readonly DemoJob[]): TrajectoryJobInput[] {
+  return jobs.map(({ job }) => ({ schema: 'gymbus.job.v1', batch_id: batch, image, ...job }));
 }
 
 /** Why an outcome is not the expected one; null when it is. */

@@ -1,4 +1,4 @@
-import type { ActionInput, SetupStep, TrajectoryJobInput } from '../../schemas/index.ts';
+import type { ActionInput, Evaluator, SetupStep, TrajectoryJobInput } from '../../schemas/index.ts';
 
 /** Buttons of the panel of the debian-desktop image, 1280 x 720 pixels. */
 export const PANEL = {
@@ -45,4 +45,11 @@ export function script(...actions: (ActionInput | ActionInput[])[]): TrajectoryJ
 export const shell = (command: string, options: { timeout?: number } = {}): SetupStep => ({
   type: 'execute',
   parameters: { command, shell: true, expected_returncodes: [0], ...options },
+});
+
+/** What a command prints in the guest must be this, to the last character. */
+export const prints = (command: string, expected: string): Evaluator => ({
+  ...{ func: 'exact_match', conj: 'and', postconfig: [] },
+  result: { type: 'vm_command_line', command, shell: true },
+  expected: { type: 'rule', rules: { expected } },
 });

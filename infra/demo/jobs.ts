@@ -1,18 +1,11 @@
-import type { Evaluator, FailureClass, Status, TrajectoryJobInput } from '../../schemas/index.ts';
-import { click, drag, hotkey, icon, key, PANEL, script, shell, slow, type } from './desktop.ts';
+import type { FailureClass, Status, TrajectoryJobInput } from '../../schemas/index.ts';
+import { click, drag, hotkey, icon, key, PANEL, prints, script, shell, slow, type } from './desktop.ts';
 
 /** A job of the demo, and how it must end. */
 export interface DemoJob {
   job: Omit<TrajectoryJobInput, 'schema' | 'batch_id' | 'image'>;
   expect: { status: Status; score: number | null; class?: FailureClass };
 }
-
-/** What a command prints in the guest must be this, to the last character. */
-const prints = (command: string, expected: string): Evaluator => ({
-  ...{ func: 'exact_match', conj: 'and', postconfig: [] },
-  result: { type: 'vm_command_line', command, shell: true },
-  expected: { type: 'rule', rules: { expected } },
-});
 
 const LETTER = `Dear Ms. O'Neil,
 invoice #42 (50% off!) comes to $1,250.75; pay by 5:30 p.m. @ desk 7.

@@ -3,7 +3,8 @@
 # Idempotent. Needs MinIO's own command line, mc, and an alias for the server with administrator's rights:
 #
 #   mc alias set lab https://minio.lab.example:9000 ADMIN SECRET
-#   GYMBUS_RUNNER_SECRET=... GYMBUS_PUBLISHER_SECRET=... GYMBUS_READER_SECRET=... infra/s3/minio-setup.sh lab
+#   export GYMBUS_RUNNER_SECRET=... GYMBUS_PUBLISHER_SECRET=... GYMBUS_READER_SECRET=... GYMBUS_IMAGES_SECRET=...
+#   infra/s3/minio-setup.sh lab
 #
 # MinIO takes secrets of 8 to 40 characters. The policies name the bucket `gymbus`; for another one in GYMBUS_BUCKET they
 # are rewritten on the way, and named after it: the same accounts then have rights in both.
@@ -16,6 +17,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 : "${GYMBUS_RUNNER_SECRET:?set it: the secret key of the account gymbus-runner}"
 : "${GYMBUS_PUBLISHER_SECRET:?set it: the secret key of the account gymbus-publisher}"
 : "${GYMBUS_READER_SECRET:?set it: the secret key of the account gymbus-reader}"
+: "${GYMBUS_IMAGES_SECRET:?set it: the secret key of the account gymbus-images, which pushes images}"
 
 policy=$(mktemp)
 trap 'rm -f "$policy"' EXIT
@@ -39,4 +41,5 @@ account() {
 account runner "$GYMBUS_RUNNER_SECRET"
 account publisher "$GYMBUS_PUBLISHER_SECRET"
 account reader "$GYMBUS_READER_SECRET"
+account images "$GYMBUS_IMAGES_SECRET"
 echo "runners use the access key gymbus-runner with AWS_ENDPOINT_URL set to the server's URL"

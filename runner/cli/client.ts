@@ -29,11 +29,14 @@ export async function clientConfig(): Promise<Config> {
   return configOf(stack === null ? process.env : { ...process.env, ...stackEnvironment(stack) });
 }
 
+/** Whether the environment says where a bucket is: the default's name is somebody else's on AWS. */
+export const namesBucket = (config: Config): boolean =>
+  config.s3.endpoint !== undefined || Boolean(process.env.GYMBUS_BUCKET);
+
 /** The same for a command that needs S3 alone: with no stack, and none named, it would look at AWS. */
 export async function storeConfig(): Promise<Config> {
   const config = await clientConfig();
-  const { NATS_URL, AWS_ENDPOINT_URL, GYMBUS_BUCKET } = process.env;
-  if (config.s3.endpoint === undefined && !NATS_URL && !AWS_ENDPOINT_URL && !GYMBUS_BUCKET) {
+  if (!namesBucket(config) && !process.env.NATS_URL) {
     throw new CliError(
       `no local stack runs on GYMBUS_DATA=${config.dataDir}: \`npx gymbus up\` starts one; for another S3 set AWS_ENDPOINT_URL, for AWS itself GYMBUS_BUCKET`,
     );

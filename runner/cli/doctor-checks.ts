@@ -216,7 +216,7 @@ async function examineRoom(config: Config, accelerator: 'kvm' | 'tcg', freeBytes
 async function examineImages(config: Config): Promise<Finding> {
   const images = await listImages(config.cacheDir);
   if (images.length === 0) {
-    const remedy = 'gymbus image build makes them';
+    const remedy = 'gymbus image build makes them, gymbus image pull fetches them from the bucket';
     return { what: 'images', verdict: 'note', found: `none in ${config.cacheDir}`, remedy };
   }
   // The newest first: what a runner takes that names no digest.
@@ -230,7 +230,7 @@ async function examineImages(config: Config): Promise<Finding> {
     ...(older.length === 0
       ? {}
       : {
-          remedy: `${older.length} older in ${config.cacheDir}/images take ${gib(bytes)}; remove those no runner names`,
+          remedy: `${older.length} older in ${config.cacheDir}/images take ${gib(bytes)}; gymbus image gc removes what nobody needs`,
         }),
   };
 }

@@ -5,6 +5,9 @@ import { quote } from '../../schemas/index.ts';
 import { makeFolder } from '../system/make-folder.ts';
 import { configOf } from './client.ts';
 import { CliError, EXIT } from './error.ts';
+import { gcCommand } from './image-gc.ts';
+import { pullCommand } from './image-pull.ts';
+import { pushCommand } from './image-push.ts';
 import { buildImages } from './images.ts';
 import { ensureHostPackages } from './install.ts';
 import { Interrupt } from './interrupt.ts';
@@ -38,4 +41,7 @@ const lsCommand = new Command('ls').description('List the images in the cache').
 export const imageCommand = new Command('image')
   .description('Guest images')
   .addCommand(buildCommand)
-  .addCommand(lsCommand);
+  .addCommand(lsCommand)
+  .addCommand(pushCommand)
+  .addCommand(pullCommand)
+  .addCommand(gcCommand);

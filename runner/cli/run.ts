@@ -2,6 +2,7 @@ import { Command } from 'commander';
 import { CONFIGURATION } from '../host/config.ts';
 import { createLog } from '../host/log.ts';
 import { configOf } from './client.ts';
+import { bucketOf } from './image-pull.ts';
 import { imagesFor } from './images.ts';
 import { Interrupt } from './interrupt.ts';
 import { watchNpm } from './parent-watch.ts';
@@ -19,8 +20,8 @@ export const runCommand = new Command('run')
   .action(async (options: { createBucket?: boolean }) => {
     const config = configOf(process.env);
     const log = createLog(config.log);
-    const images = await imagesFor(config);
     using interrupt = new Interrupt();
+    const images = await imagesFor(config, bucketOf(config, log, interrupt.signal));
     using _npm = await watchNpm(() => interrupt.fail('the npm that started this is gone'));
     const runner = await startRunnerForCli(
       { config, images, log, versions: VERSIONS, createBucket: options.createBucket ?? false },

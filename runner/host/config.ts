@@ -68,7 +68,7 @@ const Environment = z.object({
       'must be 3 to 63 characters of a-z 0-9 . - as S3 takes them: a letter or digit at both ends, no .., no IP address',
     )
     .default('gymbus')
-    .describe('Bucket of trajectories'),
+    .describe('Bucket of trajectories, inputs and images'),
   GYMBUS_DOWNLOAD_MIB: number.positive().default(256).describe('Largest file a set-up may download'),
   GYMBUS_DOWNLOAD_PRIVATE: z
     .enum(['yes', 'no'])
@@ -84,7 +84,9 @@ const Environment = z.object({
     .string()
     .default(underRoot('/var/cache/gymbus', '.cache/gymbus'))
     .describe('Images and tools, by digest'),
-  GYMBUS_IMAGES: Images.prefault('debian-desktop').describe('Images served, comma separated, name or name@digest'),
+  GYMBUS_IMAGES: Images.prefault('debian-desktop').describe(
+    'Images served, comma separated, name or name@digest; what the cache lacks a runner fetches from the bucket',
+  ),
   GYMBUS_ACTING: optionalCount.describe('Replicas that may act at once; by default from memory, CPUs and disk'),
   GYMBUS_READY: optionalCount.describe('Ready replicas kept warm; by default as many as may act'),
   GYMBUS_ACCEL: z.enum(['auto', 'kvm', 'tcg']).default('auto').describe('auto boots a tiny guest to find out'),

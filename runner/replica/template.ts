@@ -43,6 +43,8 @@ export class TemplateDamaged extends Error {
 const BUILD_LOCK_DEADLINE_MS = 20 * 60_000;
 
 export const templatesFolder = (area: string): string => path.join(area, 'templates');
+/** Held by whoever makes the template of that key. */
+export const templateLock = (area: string, key: string): string => path.join(area, 'locks', `template-${key}`);
 
 /**
  * Finds the template of an image, or makes it; on one host only one process makes a template, the others wait for it.
@@ -167,7 +169,7 @@ async function removeDraft(engine: Engine, draft: string, uuid: string): Promise
   await rm(path.join(templatesFolder(engine.area.path), draft), { recursive: true, force: true });
 }
 
-const lockPath = (engine: Engine, key: string): string => path.join(engine.area.path, 'locks', `template-${key}`);
+const lockPath = (engine: Engine, key: string): string => templateLock(engine.area.path, key);
 
 function ifHeld(error: unknown): null {
   if (error instanceof LockHeld) return null;

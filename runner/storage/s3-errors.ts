@@ -37,6 +37,8 @@ const DAMAGED = new Set([
   'XAmzContentChecksumMismatch',
   'ChecksumMismatch',
 ]);
+/** What the SDK says of an answer whose bytes are not those of the checksum that they were put with. */
+const CHANGED_SINCE = /^Checksum mismatch:/;
 
 const REMEDIES: [codes: RegExp, remedy: string][] = [
   [
@@ -95,7 +97,7 @@ export function explainS3Error(
   const said = e.message && e.message !== code ? `: ${e.message}` : '';
   const options = { cause: withoutResponse(e) };
 
-  if (DAMAGED.has(code)) {
+  if (DAMAGED.has(code) || CHANGED_SINCE.test(e.message)) {
     return new ObjectDamaged(`${what}: the bytes changed between disk and S3 (${code}${said})`, options);
   }
   if (LATER.has(code) || status === 429 || status === 408 || (status !== undefined && status >= 500)) {

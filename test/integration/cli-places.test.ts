@@ -59,7 +59,7 @@ it.each(['run', 'up', 'demo'])(
     const { exitCode, stderr } = await runGymbus([command], pinned);
     expect(exitCode, stderr).toBe(1);
     expect(stderr).toContain(
-      `gymbus: GYMBUS_IMAGES names debian-desktop@0123abcd, which is not in ${folder}; there is no build of debian-desktop: copy it, or name it without @`,
+      `gymbus: GYMBUS_IMAGES names debian-desktop@0123abcd, which is not in ${folder}; there is no build of debian-desktop: name it without @ and make it with gymbus image build; gymbus image pull debian-desktop@0123abcd fetches it from a bucket that has it`,
     );
   },
 );

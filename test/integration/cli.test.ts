@@ -85,7 +85,7 @@ describe('a wrong call exits with 2 and says what is wrong and where to look', (
     [['submit', 'x'.repeat(300)], 'xxx...: no file has so long a name'],
     [['submit', '/etc'], 'cannot read /etc: it is a folder; pass on what is in it: cat /etc/*.jsonl | gymbus submit -'],
     [['submit', '--osworld', '/etc', '--batch', 'b', '--policy', 'p'], 'name the tasks in it: --osworld /etc/*.json'],
-    [['image', 'build', 'windows'], 'there is no recipe "windows"; recipes are debian-desktop'],
+    [['image', 'build', 'windows'], 'there is no recipe "windows"; recipes are debian-desktop, office'],
   ])('%j', async (args, said) => {
     const { exitCode, stdout, stderr } = await gymbus(...args);
     expect({ exitCode, stdout }).toEqual({ exitCode: 2, stdout: '' });

@@ -5,7 +5,9 @@ import { execa } from 'execa';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 
 const script = path.resolve(import.meta.dirname, '../../infra/s3/minio-setup.sh');
-const secrets = { GYMBUS_RUNNER_SECRET: 'r', GYMBUS_PUBLISHER_SECRET: 'p', GYMBUS_READER_SECRET: 'q' };
+const secrets = {
+  ...{ GYMBUS_RUNNER_SECRET: 'r', GYMBUS_PUBLISHER_SECRET: 'p', GYMBUS_READER_SECRET: 'q', GYMBUS_IMAGES_SECRET: 'i' },
+};
 let folder: string;
 beforeAll(async () => {
   folder = await mkdtemp(path.join(os.tmpdir(), 'gymbus-minio-'));
@@ -32,13 +34,13 @@ describe.each(['gymbus', 'lab-episodes'])('for the bucket %s', (bucket) => {
     const { stdout, stderr, exitCode } = await run({ ...secrets, GYMBUS_BUCKET: bucket });
     expect(exitCode, stderr).toBe(0);
     expect(stdout).toContain(`mc mb --ignore-existing lab/${bucket}\n`);
-    for (const [role, secret] of Object.entries({ runner: 'r', publisher: 'p', reader: 'q' })) {
+    for (const [role, secret] of Object.entries({ runner: 'r', publisher: 'p', reader: 'q', images: 'i' })) {
       expect(stdout).toContain(`mc admin user add lab gymbus-${role}\n`);
       expect(await readFile(path.join(folder, `gymbus-${role}.secret`), 'utf8')).toBe(`${secret}\n`);
     }
   });
 
-  it.each(['runner', 'publisher', 'reader'])('gives the %s rights in it and nowhere else', async (role) => {
+  it.each(['runner', 'publisher', 'reader', 'images'])('gives the %s rights in it and nowhere else', async (role) => {
     const policy = JSON.parse(await readFile(path.join(folder, `${bucket}-${role}.json`), 'utf8'));
     const resources = (policy.Statement as { Resource: string[] }[]).flatMap(({ Resource }) => Resource);
     expect(resources.length).toBeGreaterThan(1);

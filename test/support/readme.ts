@@ -89,9 +89,10 @@ function commandRows(command: Command, before: string): string[][] {
   return command.commands.flatMap((inner) => {
     const call = `${before} ${inner.name()}`;
     if (inner.commands.length > 0) return commandRows(inner, call);
-    const args = inner.registeredArguments.map((argument) =>
-      argument.required ? `<${argument.name()}>` : `[${argument.name()}${argument.variadic ? '...' : ''}]`,
-    );
+    const args = inner.registeredArguments.map((argument) => {
+      const name = argument.name() + (argument.variadic ? '...' : '');
+      return argument.required ? `<${name}>` : `[${name}]`;
+    });
     const options = inner.options.map((option) => code(option.flags));
     return [[code([call, ...args].join(' ')), inner.description(), options.join(', ')]];
   });

@@ -25,7 +25,7 @@ afterEach(async () => {
 describe('recipe', () => {
   it('takes the ones that come with gymbus', () => {
     expect(findRecipe('debian-desktop').resolution).toEqual({ width: 1280, height: 720 });
-    expect(() => findRecipe('windows')).toThrow('there are: debian-desktop');
+    expect(() => findRecipe('windows')).toThrow('there are: debian-desktop, office');
   });
 
   it.each([

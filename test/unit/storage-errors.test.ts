@@ -78,6 +78,13 @@ describe('an error of S3', () => {
     },
   );
 
+  it('about an answer that is not what was put is one of damaged bytes', () => {
+    const changed = new Error(
+      'Checksum mismatch: expected "a" but received "b" in response header "x-amz-checksum-sha256".',
+    );
+    expect(explainS3Error(changed, request).name).toBe('ObjectDamaged');
+  });
+
   it('does not keep the exchange, with its signed headers, alive', () => {
     expect(explainS3Error(answered(403, 'AccessDenied'), request).cause).not.toHaveProperty('$response');
   });

@@ -57,7 +57,7 @@ export async function openFixture(runnerId: string): Promise<Fixture> {
     },
   });
   const engine: Engine = { area, runnerId, qemu, accelerator, isolation, runRoot: await openRunRoot(), log };
-  await dropOldTemplates(area.path, image.digest);
+  await dropOldTemplates(area.path, image);
   const template = await ensureTemplate(engine, image, () => undefined, never);
   const owned: AsyncDisposable[] = [];
   const keep = <T extends AsyncDisposable>(thing: T): T => {
@@ -108,13 +108,13 @@ export async function leftovers(engine: Engine): Promise<string[]> {
   ];
 }
 
-/** Of images that are no longer built: each takes a gigabyte. Another run may still be at work on one made not long ago. */
-async function dropOldTemplates(area: string, digest: string): Promise<void> {
+/** Of builds of this image that are no longer the newest: each takes a gigabyte. Another run may still be at work on one made not long ago. */
+async function dropOldTemplates(area: string, { name, digest }: Image): Promise<void> {
   const folder = templatesFolder(area);
   for (const key of await readdir(folder).catch(() => [])) {
     const text = await readFile(path.join(folder, key, 'template.json'), 'utf8').catch(() => null);
     const record = text === null ? undefined : TemplateRecord.safeParse(JSON.parse(text)).data;
-    if (!record || record.image_digest === digest) continue;
+    if (record?.image !== name || record.image_digest === digest) continue;
     if (Date.now() - Date.parse(record.created_at) < 6 * 3_600_000) continue;
     await rm(path.join(folder, key), { recursive: true });
   }
