@@ -24,6 +24,8 @@ export interface MachineSettings {
   start: Start;
   /** Device state a clone starts from. */
   stateFd: number | null;
+  /** Whether the kernel may merge its memory with that of others (KSM). */
+  mergeMemory?: boolean;
 }
 
 /** QEMU is up in a tenth of a second; on a starved machine, in some seconds. */
@@ -78,7 +80,8 @@ export class Machine {
       },
       settings.start,
     );
-    const process = await QemuProcess.start(settings.qemuPath, args, settings.stateFd).catch(async (error: unknown) => {
+    const { qemuPath, stateFd, mergeMemory } = settings;
+    const process = await QemuProcess.start(qemuPath, args, stateFd, mergeMemory).catch(async (error: unknown) => {
       await rm(settings.runFolder, { recursive: true, force: true });
       throw error;
     });

@@ -9,11 +9,12 @@ const PRCTL: Partial<Record<NodeJS.Architecture, number>> = { x64: 157, arm64: 1
 
 /**
  * Runs in place of QEMU until it becomes it (perl-base is part of every Debian). Huge pages off: a clone pays for each page it touches,
- * 2 MiB at a time with them. SIGKILL when the runner dies, and at once should it be dead already.
+ * 2 MiB at a time with them. Where asked for, its memory is up for merging; a kernel that cannot (before 6.4) leaves it. SIGKILL when the runner dies, and at once should it be dead already.
  */
 const LAUNCHER = `
-my ($prctl, $parent) = splice(@ARGV, 0, 2);
+my ($prctl, $parent, $merge) = splice(@ARGV, 0, 3);
 syscall($prctl, 41, 1, 0, 0, 0) == 0 or die "launcher: cannot turn huge pages off: $!\\n";
+syscall($prctl, 67, 1, 0, 0, 0) if $merge;
 syscall($prctl, 1, 9, 0, 0, 0) == 0 or die "launcher: cannot tie qemu to its runner: $!\\n";
 getppid() == $parent or die "launcher: the runner is gone\\n";
 exec { $ARGV[0] } @ARGV or die "launcher: cannot start $ARGV[0]: $!\\n";
@@ -28,10 +29,10 @@ export interface Exit {
 }
 
 /** The command line that runs QEMU so that it cannot outlive this process. */
-export function tiedToRunner(qemuPath: string, args: readonly string[]): [string, ...string[]] {
+export function tiedToRunner(qemuPath: string, args: readonly string[], mergeMemory = false): [string, ...string[]] {
   const prctl = PRCTL[process.arch];
   if (prctl === undefined) throw new Error(`qemu cannot be tied to its runner on ${process.arch}`);
-  return ['perl', '-e', LAUNCHER, String(prctl), String(process.pid), qemuPath, ...args];
+  return ['perl', '-e', LAUNCHER, String(prctl), String(process.pid), mergeMemory ? '1' : '0', qemuPath, ...args];
 }
 
 /** One QEMU process: started tied to this one, its standard error kept, its exit observed. */
@@ -62,8 +63,13 @@ export class QemuProcess {
    * @param stateFd descriptor of the device state a clone starts from; null for a boot
    * @throws when the launcher cannot be started; that QEMU itself cannot be is seen by its exit
    */
-  static async start(qemuPath: string, args: readonly string[], stateFd: number | null): Promise<QemuProcess> {
-    const [launcher, ...launch] = tiedToRunner(qemuPath, args);
+  static async start(
+    qemuPath: string,
+    args: readonly string[],
+    stateFd: number | null,
+    mergeMemory = false,
+  ): Promise<QemuProcess> {
+    const [launcher, ...launch] = tiedToRunner(qemuPath, args, mergeMemory);
     // A session of its own: a terminal's Ctrl-C is for the runner to act on.
     const child = spawn(launcher, launch, {
       detached: true,

@@ -32,6 +32,7 @@ export async function startClone(
         runFolder,
         start: { kind: 'clone' },
         stateFd: state.fd,
+        mergeMemory: engine.mergeMemory ?? false,
       },
       signal,
     );

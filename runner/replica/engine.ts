@@ -10,5 +10,7 @@ export interface Engine {
   readonly accelerator: 'kvm' | 'tcg';
   /** Where run folders go: on a memory file system, its path short enough for sockets. */
   readonly runRoot: string;
+  /** Whether the kernel may merge the memory of clones (KSM). */
+  readonly mergeMemory?: boolean;
   readonly log: Logger;
 }
