@@ -6,6 +6,7 @@ import type { StorageArea } from '../storage/area.ts';
 import type { BuildProgress } from './build-progress.ts';
 import type { Engine } from './engine.ts';
 import { KERNEL, type KernelFolders } from './host-now.ts';
+import type { Pace } from './household.ts';
 import type { ImageFiles } from './image-files.ts';
 import { type Merging, openMerging } from './ksm.ts';
 import { Learner } from './learner.ts';
@@ -47,6 +48,7 @@ export interface PoolOrder {
   /** Where the host is looked at, and where its runners share it: a test has others. */
   kernel?: KernelFolders;
   ledgerFolder?: string;
+  pace?: Pace;
 }
 
 /**
@@ -121,6 +123,6 @@ async function openPool(order: PoolOrder, engine: Engine, merging: Merging): Pro
   const { acting, ready, frozen, diskFloorBytes } = settings;
   const kernel = order.kernel ?? KERNEL;
   const folder = order.ledgerFolder ?? ledgerFolder(engine.runRoot);
-  const household = { acting, ready, frozen, diskFloorBytes, kernel, ledgerFolder: folder };
+  const household = { acting, ready, frozen, diskFloorBytes, kernel, ledgerFolder: folder, pace: order.pace };
   return new VirtualPool(engine, makeStocks, household, merging, order.observer);
 }

@@ -2,7 +2,7 @@ import { allowance, spokenFor } from './budget.ts';
 import { type Capacity, type CapacitySettings, dearest, MEMORY_FLOOR_BYTES, planCapacity } from './capacity.ts';
 import type { Engine } from './engine.ts';
 import { type HostNow, hostNow, type KernelFolders, numaNodes, openFilesLimit } from './host-now.ts';
-import { Ledger, type LedgerEntry, type Spoken, untouched, wantsMemory } from './ledger.ts';
+import { Ledger, type LedgerEntry, type Spoken, untouched, wantedMemory } from './ledger.ts';
 import { CALM, type PressureState, underPressure } from './pressure.ts';
 import type { VirtualReplica } from './replica.ts';
 import type { Stock } from './stock.ts';
@@ -12,12 +12,24 @@ import { warmTargets } from './warm-targets.ts';
 export interface HouseholdSettings extends CapacitySettings {
   ledgerFolder: string;
   kernel: KernelFolders;
+  pace?: Pace | undefined;
+}
+
+/** How quickly a pool goes about it: a test has less time. */
+export interface Pace {
+  lookMs?: number;
+  learnMs?: number;
+  hotIdleMs?: number;
+  frozenIdleMs?: number;
+  quietMs?: number;
 }
 
 /** Memory and disk change slowly against this. */
 const LOOK_MS = 2_000;
 /** What was learned is written down, and planned with, this often. */
 const LEARN_MS = 30_000;
+/** A want that was met comes back with the next job: the pool does not grow and shrink with each. */
+const WANTED_MS = 10_000;
 /** A pool that nobody has asked for so long may let a desktop run to see what it uses. */
 const QUIET_MS = 60_000;
 
@@ -33,6 +45,8 @@ export class Household {
   #host: HostNow;
   #capacity: Capacity;
   #pressure: PressureState = CALM;
+  /** Memory for which jobs wait on this host, here or at another runner. */
+  #wanted = { bytes: 0, atMs: 0 };
   #unknown: string | null = null;
   #timer: NodeJS.Timeout | undefined;
   #learnedAtMs = performance.now();
@@ -50,6 +64,10 @@ export class Household {
       diskBytes: settings.diskFloorBytes,
     });
     this.#capacity = this.#plan();
+  }
+
+  get #pace(): Pace {
+    return this.#settings.pace ?? {};
   }
 
   get capacity(): Capacity {
@@ -141,6 +159,7 @@ export class Household {
       memoryBytes: this.#warmBytes(acting),
       ...{ hot: ready, frozen, keep: this.#pressure.keep },
       ...{ setHot: this.#settings.ready, setFrozen: this.#settings.frozen },
+      ...{ hotIdleMs: this.#pace.hotIdleMs, frozenIdleMs: this.#pace.frozenIdleMs },
     });
     for (const { shelf } of this.#stocks) shelf.aim(targets.get(shelf.image.name) ?? { hot: 0, frozen: 1 });
   }
@@ -168,17 +187,19 @@ export class Household {
     if (this.trouble !== before) this.#engine.log.warn({ reason: this.trouble }, 'room on this host');
     for (const { shelf } of this.#stocks) shelf.hold(this.trouble);
     this.aim();
-    this.#timer = setTimeout(() => this.#tick(), LOOK_MS);
+    this.#timer = setTimeout(() => this.#tick(), this.#pace.lookMs ?? LOOK_MS);
     this.#timer.unref();
   }
 
   #watchPressure(): void {
+    const wanted = wantedMemory(this.entries());
+    if (wanted > 0) this.#wanted = { bytes: wanted, atMs: performance.now() };
+    else if (performance.now() - this.#wanted.atMs > WANTED_MS) this.#wanted.bytes = 0;
     const { keep } = this.#pressure;
     this.#pressure = underPressure(this.#pressure, {
       ...this.#host,
       memoryFloorBytes: MEMORY_FLOOR_BYTES,
       diskFloorBytes: this.#settings.diskFloorBytes,
-      wanted: wantsMemory(this.entries()),
     });
     if (this.#pressure.keep === keep) return;
     const { reason } = this.#pressure;
@@ -188,7 +209,10 @@ export class Household {
     );
   }
 
-  /** What warm replicas may have: what is left, what they have, and less what the next to act will take. */
+  /**
+   * What warm replicas may have: what is left and what they have, less what the next to act will take here, and less what jobs wait for
+   * anywhere on the host. One hot for each that acts is left in any case: where all memory acts, jobs always wait for some.
+   */
   #warmBytes(places: number): number {
     const spoken = this.#spoken();
     const acting = this.#stocks.reduce((sum, stock) => sum + stock.acting * stock.cost.actingBytes, 0);
@@ -197,19 +221,20 @@ export class Household {
     // Whoever sets how many are frozen wants the memory filled with them: then one place is kept free at a time.
     const kept = this.#settings.frozen === undefined ? free : Math.min(1, free);
     const room = this.#ledger.left().memoryBytes + spoken.memoryBytes - acting;
-    const least = this.#stocks.reduce((sum, { cost }) => sum + cost.frozenBytes, 0);
-    return Math.max(least, room - kept * (dear.actingBytes - dear.hotBytes));
+    const hot = Math.min(spoken.acting, this.#capacity.ready);
+    const least = this.#stocks.reduce((sum, { cost }) => sum + cost.frozenBytes, 0) + hot * dear.hotBytes;
+    return Math.max(least, room - kept * (dear.actingBytes - dear.hotBytes) - this.#wanted.bytes);
   }
 
   #learn(): void {
     this.#watchTraffic();
     const quiet = this.#acting() === 0 && this.#pressure.keep === 1;
     for (const { shelf, learner, demand } of this.#stocks) {
-      if (quiet && demand.idleMs > QUIET_MS && learner.wantsIdle) {
+      if (quiet && demand.idleMs > (this.#pace.quietMs ?? QUIET_MS) && learner.wantsIdle) {
         shelf.borrow((replica, signal) => learner.watchIdle(replica, signal));
       }
     }
-    if (performance.now() - this.#learnedAtMs < LEARN_MS) return;
+    if (performance.now() - this.#learnedAtMs < (this.#pace.learnMs ?? LEARN_MS)) return;
     this.#learnedAtMs = performance.now();
     this.#saving = this.#saving.then(() => this.#save());
     for (const stock of this.#stocks) stock.relearn();

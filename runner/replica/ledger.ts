@@ -164,9 +164,9 @@ function onDevices(entries: readonly LedgerEntry[], devices: readonly number[]):
   return sharing.reduce((sum, entry) => sum + entry.diskBytes, 0);
 }
 
-/** Whether somebody has jobs that wait for memory. */
-export function wantsMemory(entries: readonly LedgerEntry[]): boolean {
-  return entries.some((entry) => isWaiting(entry) && entry.wantsBytes > 0);
+/** Memory for which jobs wait on this host. */
+export function wantedMemory(entries: readonly LedgerEntry[]): number {
+  return entries.reduce((sum, entry) => sum + (isWaiting(entry) ? entry.wantsBytes : 0), 0);
 }
 
 function isWaiting({ waitingSince, at }: LedgerEntry): boolean {

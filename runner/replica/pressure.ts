@@ -32,8 +32,6 @@ export interface Shortage {
   diskFloorBytes: number;
   /** Null where the kernel gives no account of it: then it is not used. */
   pressure: Pressure | null;
-  /** Whether an episode here or elsewhere on the host waits for memory that warm replicas have. */
-  wanted: boolean;
 }
 
 /** Percent of ten seconds. A host with memory to spare has 0; one in which everybody waits for memory makes no way at all. */
@@ -70,16 +68,16 @@ export function underPressure(state: PressureState, look: Shortage): PressureSta
   return { keep, holding: null, reason: keep === 1 ? null : state.reason, calm: 0 };
 }
 
-function shortOf({ memoryBytes, memoryFloorBytes, pressure, wanted }: Shortage): string | null {
+function shortOf({ memoryBytes, memoryFloorBytes, pressure }: Shortage): string | null {
   if (memoryBytes < memoryFloorBytes) {
     return `memory: ${gib(memoryBytes)} GiB free, floor is ${gib(memoryFloorBytes)} GiB`;
   }
   if (pressure && pressure.full >= SHORT.full) return `memory: all tasks stalled ${pressure.full} % of the last 10 s`;
   if (pressure && pressure.some >= SHORT.some) return `memory: tasks stalled ${pressure.some} % of the last 10 s`;
-  return wanted ? 'memory: an episode waits for what warm replicas have' : null;
+  return null;
 }
 
-function isEnough({ memoryBytes, memoryFloorBytes, pressure, wanted }: Shortage): boolean {
-  if (wanted || memoryBytes < memoryFloorBytes * MARGIN) return false;
+function isEnough({ memoryBytes, memoryFloorBytes, pressure }: Shortage): boolean {
+  if (memoryBytes < memoryFloorBytes * MARGIN) return false;
   return pressure === null || (pressure.some < AGAIN.some && pressure.full < AGAIN.full);
 }

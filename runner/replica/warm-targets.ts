@@ -31,6 +31,9 @@ export interface WarmBudget {
   /** Kept of each image whatever the demand, where somebody has set it. */
   setHot?: number | undefined;
   setFrozen?: number | undefined;
+  /** When an image is not asked for any more, and when it is not thought that it will be. */
+  hotIdleMs?: number | undefined;
+  frozenIdleMs?: number | undefined;
   /** Part that is kept of what demand asks for, 0 to 1, under pressure. */
   keep: number;
 }
@@ -83,13 +86,14 @@ const need = ({ waiting, claims }: ImageDemand): number => (waiting > 0 ? 1e9 + 
 
 /** What demand asks for, memory aside. */
 function wish(images: readonly ImageDemand[], budget: WarmBudget): Map<string, WarmTarget> {
-  const asked = images.filter((image) => image.waiting > 0 || image.idleMs < HOT_IDLE_MS);
+  const { hotIdleMs = HOT_IDLE_MS, frozenIdleMs = FROZEN_IDLE_MS } = budget;
+  const asked = images.filter((image) => image.waiting > 0 || image.idleMs < hotIdleMs);
   const hot = shareOut(asked, budget.hot);
   const frozen = shareOut(asked, budget.frozen);
   const kept = (count: number): number => Math.floor(count * budget.keep);
   return new Map(
     images.map((image) => {
-      const idleFrozen = image.idleMs < FROZEN_IDLE_MS ? FEW_FROZEN : 1;
+      const idleFrozen = image.idleMs < frozenIdleMs ? FEW_FROZEN : 1;
       const wantsFrozen = asked.includes(image) ? (frozen.get(image.name) ?? 0) : Math.min(idleFrozen, budget.frozen);
       return [
         image.name,

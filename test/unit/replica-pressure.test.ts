@@ -5,7 +5,7 @@ import { CALM, type PressureState, type Shortage, underPressure } from '../../ru
 const gib = 2 ** 30;
 const fine: Shortage = {
   ...{ memoryBytes: 8 * gib, memoryFloorBytes: gib, diskBytes: 50 * gib, diskFloorBytes: 2 * gib },
-  ...{ pressure: { some: 0, full: 0 }, wanted: false },
+  pressure: { some: 0, full: 0 },
 };
 const following = (looks: Partial<Shortage>[], from: PressureState = CALM): PressureState =>
   looks.reduce<PressureState>((state, look) => underPressure(state, { ...fine, ...look }), from);
@@ -17,7 +17,6 @@ describe('under pressure', () => {
     [{ memoryBytes: 0.8 * gib }, 'memory: 0.8 GiB free, floor is 1.0 GiB'],
     [{ pressure: { some: 12, full: 0 } }, 'memory: tasks stalled 12 % of the last 10 s'],
     [{ pressure: { some: 12, full: 6 } }, 'memory: all tasks stalled 6 % of the last 10 s'],
-    [{ wanted: true }, 'memory: an episode waits for what warm replicas have'],
   ])('first shrinks, then stops pulling: %j', (look, reason) => {
     expect(following([look])).toMatchObject({ keep: 0.5, holding: null, reason });
     expect(following(times(4, look))).toMatchObject({ keep: 0, holding: null });
@@ -50,14 +49,13 @@ describe('under pressure', () => {
       memoryBytes: fc.constantFrom(0.5, 1.1, 8).map((n) => n * gib),
       diskBytes: fc.constantFrom(1, 2.2, 50).map((n) => n * gib),
       pressure: fc.constantFrom(null, { some: 0, full: 0 }, { some: 6, full: 2 }, { some: 30, full: 9 }),
-      wanted: fc.boolean(),
     });
     fc.assert(
       fc.property(fc.array(look, { maxLength: 40 }), (looks) => {
         let state = CALM;
         for (const one of looks) {
           const next = underPressure(state, { ...fine, ...one });
-          if (one.memoryBytes < gib || one.wanted) expect(next.keep).toBeLessThanOrEqual(state.keep);
+          if (one.memoryBytes < gib) expect(next.keep).toBeLessThanOrEqual(state.keep);
           state = next;
         }
         expect(following(times(40, {}), state)).toMatchObject({ keep: 1, holding: null, reason: null });
