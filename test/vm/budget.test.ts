@@ -1,13 +1,17 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { MEMORY_FLOOR_BYTES } from '../../runner/replica/capacity.ts';
+import { qemuProcesses } from '../../runner/replica/host-processes.ts';
 import type { Pace } from '../../runner/replica/household.ts';
+import { mergedBytes } from '../../runner/replica/ksm.ts';
 import { readLedger } from '../../runner/replica/ledger.ts';
+import { replicasFolder } from '../../runner/replica/ownership.ts';
 import type { VirtualPool } from '../../runner/replica/pool.ts';
 import { emptyProfile, type Figure, mergeSamples, type Profile, type Samples } from '../../runner/replica/profile.ts';
 import { readProfile } from '../../runner/replica/profile-file.ts';
@@ -165,6 +169,29 @@ describe('a profile', () => {
     expect(own / mapped).toBeGreaterThan(0.9);
     expect(own / mapped).toBeLessThan(1.1);
     await replica.discard();
+  });
+});
+
+const ksm = '/sys/kernel/mm/ksm/run';
+
+describe.skipIf(!existsSync(ksm))('merging of memory', () => {
+  it('is on for the replicas of a pool that wants it, saves some, and is then as the host had it', async () => {
+    const before = await readFile(ksm, 'utf8');
+    const plain = await vm.replica('frozen');
+    const mergeable = (pid: number) => readFile(`/proc/${pid}/ksm_stat`, 'utf8');
+    expect(await mergeable(plain.machine.pid)).toContain('ksm_merge_any: no');
+    {
+      await using pool = await vm.pool({ acting: 1, ready: 1, frozen: 2, mergeMemory: true });
+      await reaches(pool, { hot: 1, frozen: 2 });
+      expect((await readFile(ksm, 'utf8')).trim()).toBe('1');
+      const mine = await readdir(replicasFolder(vm.area.path, 'test-budget'));
+      const machines = (await qemuProcesses()).filter(({ uuid }) => mine.includes(uuid) && uuid !== plain.id);
+      expect(machines).toHaveLength(3);
+      for (const { pid } of machines) expect(await mergeable(pid)).toContain('ksm_merge_any: yes');
+      await expect.poll(() => mergedBytes(), { timeout: 60_000 }).toBeGreaterThan(mib);
+    }
+    expect(await readFile(ksm, 'utf8')).toBe(before);
+    await plain.discard();
   });
 });
 
