@@ -72,7 +72,7 @@ export interface ReplicaPool extends AsyncDisposable {
   expect(imageName: string, waiting: number): void;
   /** Why no job for this image may be taken now, e.g. `disk: 1.2 GiB free, floor is 2 GiB`; null when nothing is wrong. */
   troubleOf(imageName: string): string | null;
-  /** Why the host refused the last reservation for want of memory or disk; null when it did not. */
+  /** Why the host has refused reservations for some time, for want of memory or disk; null when it has not. */
   refusalOf(imageName: string): string | null;
   /** Replicas by phase, over all images. */
   phases(): Partial<Record<ReplicaPhase, number>>;

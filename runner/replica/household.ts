@@ -1,3 +1,4 @@
+import { BandwidthMeter } from './bandwidth.ts';
 import { allowance, spokenFor } from './budget.ts';
 import { type Capacity, type CapacitySettings, dearest, MEMORY_FLOOR_BYTES, planCapacity } from './capacity.ts';
 import type { Engine } from './engine.ts';
@@ -6,7 +7,6 @@ import { Ledger, type LedgerEntry, type Spoken, untouched, wantedMemory } from '
 import { CALM, type PressureState, underPressure } from './pressure.ts';
 import type { VirtualReplica } from './replica.ts';
 import type { Stock } from './stock.ts';
-import { memoryTraffic } from './usage.ts';
 import { warmTargets } from './warm-targets.ts';
 
 export interface HouseholdSettings extends CapacitySettings {
@@ -50,7 +50,7 @@ export class Household {
   #unknown: string | null = null;
   #timer: NodeJS.Timeout | undefined;
   #learnedAtMs = performance.now();
-  #traffic: { bytes: number; atMs: number; acting: number } | null = null;
+  readonly #bandwidth = new BandwidthMeter();
   #saving: Promise<void> = Promise.resolve();
   #closed = false;
 
@@ -94,7 +94,7 @@ export class Household {
   /** Whether a replica may act; its place is then spoken for. @returns false with the reason noted in the stock */
   mayAct(stock: Stock, replica: VirtualReplica): boolean {
     if (!this.hasPlace()) {
-      stock.refused = null;
+      stock.answered(null);
       return false;
     }
     const now = this.#spoken();
@@ -106,10 +106,9 @@ export class Household {
       diskBytes: now.diskBytes + cost.diskBytes,
     };
     const refused = this.#ledger.ask(next, { act: true });
-    if (refused !== null && stock.refused === null) {
+    if (stock.answered(refused)) {
       this.#engine.log.info({ image: stock.shelf.image.name, reason: refused }, 'no place to act');
     }
-    stock.refused = refused;
     // Who waits without jobs keeps others from acting for nothing.
     if (refused !== null && stock.demand.waiting > 0) this.#ledger.waits(true);
     return refused === null;
@@ -227,7 +226,8 @@ export class Household {
   }
 
   #learn(): void {
-    this.#watchTraffic();
+    const each = this.#bandwidth.look(this.#settings.kernel, this.#acting());
+    for (const { acting, learner } of this.#stocks) if (each !== null && acting > 0) learner.bandwidth(each);
     const quiet = this.#acting() === 0 && this.#pressure.keep === 1;
     for (const { shelf, learner, demand } of this.#stocks) {
       if (quiet && demand.idleMs > (this.#pace.quietMs ?? QUIET_MS) && learner.wantsIdle) {
@@ -239,18 +239,6 @@ export class Household {
     this.#saving = this.#saving.then(() => this.#save());
     for (const stock of this.#stocks) stock.relearn();
     this.#capacity = this.#plan();
-  }
-
-  /** Where the host measures it: what acting replicas move, if their number did not change meanwhile. */
-  #watchTraffic(): void {
-    const bytes = memoryTraffic(this.#settings.kernel);
-    const before = this.#traffic;
-    const acting = this.#acting();
-    const atMs = performance.now();
-    this.#traffic = bytes === null ? null : { bytes, atMs, acting };
-    if (bytes === null || before === null || acting === 0 || before.acting !== acting) return;
-    const each = ((bytes - before.bytes) / (atMs - before.atMs) / acting) * 1_000;
-    for (const { acting: own, learner } of this.#stocks) if (own > 0) learner.bandwidth(each);
   }
 
   async #save(): Promise<void> {

@@ -112,7 +112,12 @@ export class Ledger implements Disposable {
   #refusal(before: LedgerEntry, next: Spoken, act: boolean): string | null {
     const others = readEntries(this.#folder).filter(({ file }) => file !== this.#file);
     const all = [this.#own, ...others.map(({ entry }) => entry)];
-    const now = this.#look();
+    let now: HostNow;
+    try {
+      now = this.#look();
+    } catch (error) {
+      return `room on this host is unknown: ${(error as Error).message}`;
+    }
     const first = act
       ? next.acting === 1 && others.every(({ entry }) => entry.acting === 0)
       : before.memoryBytes === 0 && others.every(({ entry }) => entry.memoryBytes === 0);

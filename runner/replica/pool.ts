@@ -93,10 +93,9 @@ export class VirtualPool implements ReplicaPool {
     return this.#household.trouble ?? this.#stocks.get(imageName)?.shelf.trouble ?? null;
   }
 
-  /** Where the host's memory or disk refused the last reservation: in which words. Others' places are no trouble. */
+  /** In which words the host's memory or disk has refused each reservation for some time. */
   refusalOf(imageName: string): string | null {
-    const refused = this.#stocks.get(imageName)?.refused ?? null;
-    return refused?.startsWith('cpu') ? null : refused;
+    return this.#stocks.get(imageName)?.shortage ?? null;
   }
 
   /** Tells how many jobs wait for an image: its stock follows. */
@@ -112,7 +111,7 @@ export class VirtualPool implements ReplicaPool {
     const replica = shelf.available();
     if (!replica || !this.#household.mayAct(stock, replica)) {
       // None is ready: that is no refusal.
-      if (!replica) stock.refused = null;
+      if (!replica) stock.answered(null);
       return null;
     }
     shelf.take();

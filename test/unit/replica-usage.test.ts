@@ -2,6 +2,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { BandwidthMeter } from '../../runner/replica/bandwidth.ts';
 import { availableMemory, hostNow, numaNodes, openFilesLimit } from '../../runner/replica/host-now.ts';
 import { memoryTraffic, ownMemory, processorsBetween } from '../../runner/replica/usage.ts';
 
@@ -78,6 +79,11 @@ describe('what is used', () => {
     await put('sys/fs/resctrl/mon_data/mon_L3_00/mbm_total_bytes', '1000\n');
     await put('sys/fs/resctrl/mon_data/mon_L3_01/mbm_total_bytes', '24\n');
     expect(memoryTraffic(kernel)).toBe(1_024);
+    const meter = new BandwidthMeter();
+    expect(meter.look(kernel, 2, 1_000)).toBeNull();
+    await put('sys/fs/resctrl/mon_data/mon_L3_00/mbm_total_bytes', '5000\n');
+    expect(meter.look(kernel, 2, 1_500), '4000 bytes in half a second by two').toBe(4_000);
+    expect(meter.look(kernel, 3, 2_000), 'one more acts now').toBeNull();
     await put('sys/fs/resctrl/mon_data/mon_L3_01/mbm_total_bytes', 'Unavailable\n');
     expect(memoryTraffic(kernel)).toBeNull();
   });
