@@ -66,6 +66,10 @@ interface Batch extends BatchAddress {
   /** When a job of it was last announced, listed or received. */
   seenAtMs: number;
   problem: string | null;
+  /** Its jobs that nobody has, as far as is known: told by the server with each answer, counted up with each announcement. */
+  waiting: number;
+  /** Whether the server has told that; until then all that is listed is counted. */
+  told: boolean;
 }
 
 /** The batches of the images served: finds them, makes their durables, takes their jobs in turn. Dispose to stop. */
@@ -90,7 +94,7 @@ export class Batches implements Disposable {
     this.#scanMs = settings.scanMs ?? SCAN_MS;
     this.#ackWaitMs = settings.ackWaitMs;
     this.#lookout = new Lookout(bus, this.#scanMs, {
-      onJob: (subject) => this.#see(subject),
+      onJob: (subject, how) => this.#see(subject, how),
       onAnnounced: () => this.#wake(),
       onListed: (startedAtMs) => {
         for (const batch of this.#batches.values()) {
@@ -109,6 +113,11 @@ export class Batches implements Disposable {
     return [...this.#batches.values()].map(({ image, batch, problem }) => {
       return { image, batch, consumer: durableName({ image, batch }), problem };
     });
+  }
+
+  /** Jobs of an image that wait to be taken, as far as is known without asking: what other runners took meanwhile is not. */
+  waiting(image: string): number {
+    return this.#served(image).reduce((sum, batch) => sum + batch.waiting, 0);
   }
 
   /**
@@ -171,7 +180,7 @@ export class Batches implements Disposable {
   }
 
   /** Notes a job. @returns whether it is one of ours to take */
-  #see(subject: string): boolean {
+  #see(subject: string, how: 'announced' | 'listed'): boolean {
     const address = this.#bus.names.parseJobSubject(subject);
     if (address === null) return false;
     const { image, batch } = address;
@@ -181,6 +190,7 @@ export class Batches implements Disposable {
     const known = this.#batches.get(key);
     if (known) {
       known.seenAtMs = nowMs;
+      if (how === 'announced' || !known.told) known.waiting += 1;
       // A batch with a problem is not looked at sooner for having one job more.
       if (known.problem === null) known.dueAtMs = 0;
     } else {
@@ -195,6 +205,8 @@ export class Batches implements Disposable {
         dueAtMs: 0,
         seenAtMs: nowMs,
         problem: null,
+        waiting: 1,
+        told: false,
       };
       this.#batches.set(key, entry);
       this.#toMake.push(entry);
@@ -237,6 +249,8 @@ export class Batches implements Disposable {
     const { ackWaitMs } = consumer;
     const nowMs = performance.now();
     if (messages.length > 0) batch.seenAtMs = nowMs;
+    const left = end === 'empty' ? 0 : messages.at(-1)?.pending;
+    if (left !== undefined) [batch.waiting, batch.told] = [left, true];
     const quietMs = Math.max(this.#scanMs, this.#batches.size * SCAN_PER_QUIET_BATCH_MS);
     batch.dueAtMs = end === 'full' ? 0 : nowMs + quietMs;
     if (end === 'empty' && messages.length === 0 && nowMs - batch.seenAtMs > FORGET_MS) await this.#forgetIfOver(batch);

@@ -10,7 +10,7 @@ import { answered } from './stored.ts';
 
 export interface LookoutEvents {
   /** A job was announced or listed. @returns whether anybody here cares */
-  onJob(subject: string): boolean;
+  onJob(subject: string, how: 'announced' | 'listed'): boolean;
   /** A job that somebody cares for was announced. */
   onAnnounced(): void;
   /** All jobs there were have been told; what was not since `startedAtMs` (monotonic) is no longer there. */
@@ -72,7 +72,7 @@ export class Lookout implements Disposable {
   #onAnnouncement(subject: string, seq: number): void {
     if (seq > this.#seenSeq + 1) this.#listingDue = true;
     this.#seenSeq = Math.max(this.#seenSeq, seq);
-    if (this.#events.onJob(subject)) this.#events.onAnnounced();
+    if (this.#events.onJob(subject, 'announced')) this.#events.onAnnounced();
   }
 
   async #look(): Promise<void> {
@@ -97,7 +97,7 @@ export class Lookout implements Disposable {
       this.#seenSeq = created === this.#created ? Math.max(this.#seenSeq, state.last_seq) : state.last_seq;
       this.#lastSeq = state.last_seq;
       this.#created = created;
-      for (const subject of Object.keys(state.subjects ?? {})) this.#events.onJob(subject);
+      for (const subject of Object.keys(state.subjects ?? {})) this.#events.onJob(subject, 'listed');
     } catch (error) {
       this.#listingDue = true;
       throw error;

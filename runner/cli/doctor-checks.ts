@@ -9,8 +9,12 @@ import type { Config } from '../host/config.ts';
 import { createLog } from '../host/log.ts';
 import { probe } from '../qemu/accelerator.ts';
 import { findQemu, type QemuBinary } from '../qemu/binary.ts';
-import { availableMemory, planCapacity, replicaCost } from '../replica/capacity.ts';
+import { type Capacity, costOf, planCapacity } from '../replica/capacity.ts';
+import { basisOf, knownImages, roomNow } from '../replica/host-forecast.ts';
+import { availableMemory, type HostNow, hostNow } from '../replica/host-now.ts';
 import { examineIsolation } from '../replica/isolation.ts';
+import { type LedgerEntry, ledgerFolder, readLedger } from '../replica/ledger.ts';
+import { openRunRoot } from '../replica/run-root.ts';
 import { openArea } from '../storage/area.ts';
 import { reflink } from '../storage/clone.ts';
 import { ObjectStore } from '../storage/s3.ts';
@@ -52,9 +56,9 @@ export async function* examineHost(config: Config, signal: AbortSignal): AsyncGe
   const accelerator = qemu ? await examineAccelerator(qemu, config, signal) : null;
   if (accelerator) yield accelerator.finding;
   if (qemu) yield await examineConfinement(config);
-  const area = await examineArea(config, signal);
+  const area = await examineArea(config, accelerator?.accelerator ?? 'tcg', signal);
   yield area.finding;
-  yield await examineRoom(config, accelerator?.accelerator ?? 'tcg', area.freeBytes);
+  yield await examineRoom(config, area.room);
   yield await examineImages(config);
   // Where the data directory is none there is no local stack either.
   const reached = await clientConfig().catch(() => config);
@@ -163,21 +167,30 @@ async function examineConfinement({ qemuUser, runnerId }: Config): Promise<Findi
   }
 }
 
+/** The host as it was while the area was open. */
+interface AreaRoom {
+  now: HostNow;
+  capacity: Capacity;
+}
+
 async function examineArea(
   config: Config,
+  accelerator: 'kvm' | 'tcg',
   signal: AbortSignal,
-): Promise<{ finding: Finding; freeBytes: number | null }> {
+): Promise<{ finding: Finding; room: AreaRoom | null }> {
   try {
     await makeFolder(config.dataDir);
     await using area = await openArea({ dataDir: config.dataDir, floorBytes: config.diskFloorBytes }, signal);
     const milliseconds = await timeReflink(area.path);
     const found = `a clone took ${milliseconds} ms; ${area.description}`;
-    return { finding: { what: 'reflink', verdict: 'fine', found }, freeBytes: await area.freeBytes() };
+    const now = hostNow(area.path);
+    const room = { now, capacity: await capacityOf(config, area.path, now, accelerator) };
+    return { finding: { what: 'reflink', verdict: 'fine', found }, room };
   } catch (error) {
     signal.throwIfAborted();
     return {
       finding: { what: 'reflink', verdict: 'wrong', found: asCliError(error)?.message ?? messageOf(error) },
-      freeBytes: null,
+      room: null,
     };
   }
 }
@@ -195,20 +208,35 @@ async function timeReflink(folder: string): Promise<number> {
   }
 }
 
-async function examineRoom(config: Config, accelerator: 'kvm' | 'tcg', freeBytes: number | null): Promise<Finding> {
+/** As a runner with these settings would plan it, from what replicas were measured to need. */
+async function capacityOf(config: Config, area: string, now: HostNow, accelerator: 'kvm' | 'tcg'): Promise<Capacity> {
   const [image] = await listImages(config.cacheDir);
-  const memoryBytes = await availableMemory();
+  const { name = 'unknown', digest = '', manifest } = image ?? {};
+  const known = await knownImages(area, [{ name, digest, memoryMib: manifest?.memory_mib ?? 1_024 }], accelerator);
+  const { estimates } = basisOf(known, 0);
+  return planCapacity(roomNow(now, await liveRunners()), costOf(estimates), config);
+}
+
+async function liveRunners(): Promise<LedgerEntry[]> {
+  return readLedger(ledgerFolder(await openRunRoot()));
+}
+
+async function examineRoom(config: Config, area: AreaRoom | null): Promise<Finding> {
+  const memoryBytes = area?.now.memoryBytes ?? availableMemory();
   const cpus = os.availableParallelism();
-  const room = `${cpus} CPUs, ${gib(memoryBytes)} of memory available${freeBytes === null ? '' : `, ${gib(freeBytes)} of disk free`}`;
-  if (freeBytes === null) return { what: 'room', verdict: 'note', found: room };
-  const cost = replicaCost(accelerator, image?.manifest.memory_mib ?? 1_024);
-  const { acting, bound } = planCapacity({ memoryBytes, cpus, diskBytes: freeBytes, accelerator }, cost, config);
-  const found = `${room}; ${acting} replicas may act at once, bound by ${bound}`;
-  if (freeBytes >= config.diskFloorBytes) return { what: 'room', verdict: 'fine', found };
+  const room = `${cpus} CPUs, ${gib(memoryBytes)} of memory available`;
+  if (area === null) return { what: 'room', verdict: 'note', found: room };
+  const { diskBytes } = area.now;
+  const { acting, bound } = area.capacity;
+  const runners = (await liveRunners()).map(
+    (entry) => `\nrunner ${entry.runner} has ${entry.acting} acting, ${entry.hot} hot, ${entry.frozen} frozen`,
+  );
+  const found = `${room}, ${gib(diskBytes)} of disk free; ${acting} replicas may act at once, bound by ${bound}${runners.join('')}`;
+  if (diskBytes >= config.diskFloorBytes) return { what: 'room', verdict: 'fine', found };
   return {
     what: 'room',
     verdict: 'wrong',
-    found: `${gib(freeBytes)} of disk free, floor is ${gib(config.diskFloorBytes)}`,
+    found: `${gib(diskBytes)} of disk free, floor is ${gib(config.diskFloorBytes)}`,
     remedy: 'free some disk, point GYMBUS_DATA at a larger file system, or lower GYMBUS_DISK_FLOOR_GIB',
   };
 }

@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { capacityCommand } from './capacity.ts';
 import { demoCommand } from './demo.ts';
 import { doctorCommand } from './doctor.ts';
 import { envCommand } from './env.ts';
@@ -24,4 +25,5 @@ export const commands: readonly Command[] = [
   streamsCommand,
   imageCommand,
   doctorCommand,
+  capacityCommand,
 ];

@@ -27,10 +27,8 @@ const Images = z.string().transform((text, refinement) => {
 /** A timer of Node's that is set to more than 24 days runs out at once. */
 const LONGEST_WAIT_S = 86_400;
 const number = z.coerce.number();
-const optionalCount = z.preprocess(
-  (value) => (value === '' ? undefined : value),
-  number.int().min(1).max(4096).optional(),
-);
+const optionalCount = (least: number, most: number) =>
+  z.preprocess((value) => (value === '' ? undefined : value), number.int().min(least).max(most).optional());
 
 /** The environment of a runner. Every variable has a default that works on one machine. */
 const Environment = z.object({
@@ -87,8 +85,24 @@ const Environment = z.object({
   GYMBUS_IMAGES: Images.prefault('debian-desktop').describe(
     'Images served, comma separated, name or name@digest; what the cache lacks a runner fetches from the bucket',
   ),
-  GYMBUS_ACTING: optionalCount.describe('Replicas that may act at once; by default from memory, CPUs and disk'),
-  GYMBUS_READY: optionalCount.describe('Ready replicas kept warm; by default as many as may act'),
+  GYMBUS_ACTING: optionalCount(1, 4_096).describe(
+    'Replicas that may act at once; by default from memory, CPUs and disk',
+  ),
+  GYMBUS_READY: optionalCount(1, 4_096).describe(
+    'Hot replicas kept of each image, asked for or not; by default as many as may act, by demand',
+  ),
+  GYMBUS_FROZEN: optionalCount(0, 65_536).describe(
+    'Frozen replicas kept behind them, of each image; by default as many as may act, by demand, and none where GYMBUS_READY is set',
+  ),
+  GYMBUS_KSM: z
+    .enum(['on', 'off'])
+    .default('off')
+    .describe(
+      'Whether the kernel may merge equal memory of replicas: saves half of it, costs processor time, and leaks timing',
+    ),
+  GYMBUS_USD_PER_DAY: z
+    .preprocess((value) => (value === '' ? undefined : value), number.positive().optional())
+    .describe('What this host costs a day, for gymbus capacity'),
   GYMBUS_ACCEL: z.enum(['auto', 'kvm', 'tcg']).default('auto').describe('auto boots a tiny guest to find out'),
   GYMBUS_QEMU_USER: z
     .string()
@@ -202,6 +216,9 @@ export function readConfig(env: Record<string, string | undefined>) {
     images: e.GYMBUS_IMAGES,
     acting: e.GYMBUS_ACTING,
     ready: e.GYMBUS_READY,
+    frozen: e.GYMBUS_FROZEN,
+    mergeMemory: e.GYMBUS_KSM === 'on',
+    usdPerDay: e.GYMBUS_USD_PER_DAY,
     accelerator: e.GYMBUS_ACCEL,
     qemuUser: e.GYMBUS_QEMU_USER,
     settle: { minMs: e.GYMBUS_SETTLE_MS, maxMs: e.GYMBUS_SETTLE_MAX_MS },

@@ -4,6 +4,7 @@ import { Drained } from '../job/classify.ts';
 import { deliver } from '../job/delivery.ts';
 import type { Player } from '../job/player.ts';
 import type { Reservation } from '../replica/contract.ts';
+import type { JobEnd } from './metrics.ts';
 
 /** A drain says what it still waits for this often. */
 const STILL_MS = 5_000;
@@ -11,11 +12,14 @@ const STILL_MS = 5_000;
 /** The jobs under way on this host. */
 export class Deliveries {
   readonly #player: Player;
+  readonly #onEnd: (end: JobEnd) => void;
   readonly #running = new Map<Promise<void>, string>();
   readonly #stop = new AbortController();
 
-  constructor(player: Player) {
+  /** @param onEnd told how each job ended */
+  constructor(player: Player, onEnd: (end: JobEnd) => void = () => undefined) {
     this.#player = player;
+    this.#onEnd = onEnd;
     // Each job under way listens; hundreds are no leak.
     setMaxListeners(0, this.#stop.signal);
   }
@@ -58,6 +62,12 @@ export class Deliveries {
     const startedAt = performance.now();
     try {
       const { end, result, failure } = await deliver(this.#player, taken, reservation, this.#stop.signal);
+      this.#onEnd({
+        image,
+        end,
+        class: failure?.class ?? result?.failure?.class ?? null,
+        status: result?.status ?? null,
+      });
       // The one wide line of a job.
       log.info(
         {

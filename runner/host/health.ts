@@ -8,15 +8,33 @@ export interface HealthServer extends AsyncDisposable {
   readonly port: number;
 }
 
+/** What `/metrics` answers with. */
+export interface MetricsPage {
+  readonly contentType: string;
+  text(): Promise<string>;
+}
+
 /**
- * Serves `/healthz` on loopback: the heartbeat as JSON; 200 while the runner pulls or could, 503 while it holds or drains.
+ * Serves on loopback `/healthz`, the heartbeat as JSON, 200 while the runner pulls or could, 503 while it holds or drains, and `/metrics`
+ * for Prometheus.
  * @param port 0 for any free one
  * @throws RunnerRefused when the port is taken, or not for this user
  */
-export async function serveHealth(port: number, status: () => RunnerStatus): Promise<HealthServer> {
+export async function serveHealth(
+  port: number,
+  status: () => RunnerStatus,
+  metrics: MetricsPage,
+): Promise<HealthServer> {
   const server = createServer((request, response) => {
+    if (request.method === 'GET' && request.url === '/metrics') {
+      metrics.text().then(
+        (text) => response.writeHead(200, { 'content-type': metrics.contentType }).end(text),
+        (error: Error) => response.writeHead(500, { 'content-type': 'text/plain' }).end(`${error.message}\n`),
+      );
+      return;
+    }
     if (request.method !== 'GET' || request.url !== '/healthz') {
-      response.writeHead(404, { 'content-type': 'text/plain' }).end('the one page here is GET /healthz\n');
+      response.writeHead(404, { 'content-type': 'text/plain' }).end('the pages here are GET /healthz and /metrics\n');
       return;
     }
     const now = status();

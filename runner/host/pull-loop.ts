@@ -30,18 +30,23 @@ const LOOK_MS = 1_000;
  */
 export async function pullLoop(imageName: string, params: PullLoopParams): Promise<void> {
   const { batches, pool, signal } = params;
+  let busy = false;
   while (!signal.aborted) {
     const look = await params.look();
-    params.onLook(look);
     if (look.reason !== null) {
+      params.onLook(look);
       await sleep(LOOK_MS, undefined, { signal }).catch(() => undefined);
       continue;
     }
-    const reservations = reserveAll(pool, imageName);
+    const waiting = batches.waiting(imageName);
+    pool.expect(imageName, waiting);
+    const reservations = reserve(pool, imageName, busy ? Number.POSITIVE_INFINITY : Math.max(1, waiting));
     if (reservations.length === 0) {
+      params.onLook({ ...look, reason: pool.refusalOf(imageName) });
       await waitReady(pool, imageName, signal);
       continue;
     }
+    params.onLook(look);
     const taken = await batches.take(imageName, reservations.length, signal);
     for (const job of taken) {
       const reservation = reservations.shift();
@@ -49,13 +54,22 @@ export async function pullLoop(imageName: string, params: PullLoopParams): Promi
       void params.play(job, reservation);
     }
     for (const unused of reservations) unused.release();
-    if (taken.length === 0) await batches.wait(imageName, signal);
+    busy = taken.length > 0;
+    if (!busy) await batches.wait(imageName, signal);
   }
 }
 
-function reserveAll(pool: ReplicaPool, imageName: string): Reservation[] {
+/**
+ * While jobs come, all there are; else for the jobs that are known, and one for any that is not: other runners of the host want places,
+ * too, and one that looks at an empty queue each second is not to take all of them for that moment.
+ */
+function reserve(pool: ReplicaPool, imageName: string, most: number): Reservation[] {
   const reservations: Reservation[] = [];
-  for (let next = pool.reserve(imageName); next !== null; next = pool.reserve(imageName)) reservations.push(next);
+  while (reservations.length < most) {
+    const next = pool.reserve(imageName);
+    if (next === null) break;
+    reservations.push(next);
+  }
   return reservations;
 }
 

@@ -28,6 +28,7 @@ import { Deliveries } from './deliveries.ts';
 import { serveHealth } from './health.ts';
 import { holdReason } from './holds.ts';
 import type { Logger } from './log.ts';
+import { Metrics } from './metrics.ts';
 import { type HostLook, pullLoop } from './pull-loop.ts';
 import { RunnerRefused } from './refused.ts';
 import { StatusBoard } from './status.ts';
@@ -96,18 +97,19 @@ async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner
     images: images.map(({ name, digest }) => ({ name, digest })),
     spoolBytes: () => spool.bytes(),
   });
-  const healthPage = cleanup.use('health page', await serveHealth(config.healthPort, () => board.read()));
+  const metrics = new Metrics(() => board.read());
+  const healthPage = cleanup.use('health page', await serveHealth(config.healthPort, () => board.read(), metrics));
 
   const store = cleanup.defer('S3 client', new ObjectStore(config.s3), (it) => it[Symbol.dispose]());
   const [{ bus, heartbeat }, , pool] = await together<[RunnerBus, unknown, VirtualPool]>(signal, (inner) => [
     openRunnerBus(settings, board, inner, cleanup),
     readyStorage(store, spool, settings, inner),
-    makePool(settings, area, board, inner, cleanup),
+    makePool(settings, { area, board, metrics }, inner, cleanup),
   ]);
   const place: RecordingPlace = { store, spool, uploader: cleanup.use('uploader', new Uploader(store, log)) };
   const flags = cleanup.use('batch flags', new BatchFlags(bus));
   const player = makePlayer(settings, bus, place, flags);
-  const deliveries = new Deliveries(player);
+  const deliveries = new Deliveries(player, (end) => metrics.ended(end));
   const batches = cleanup.defer(
     'batches',
     new Batches(bus, { images: images.map(({ name }) => name), standing: (batch) => flags.standing(batch) }),
@@ -116,7 +118,7 @@ async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner
 
   const pulling = new AbortController();
   const hurry = new AbortController();
-  const look = async (): Promise<HostLook> => {
+  const look = async (image: string): Promise<HostLook> => {
     const diskFreeBytes = await area.freeBytes();
     const { health } = place.uploader;
     const reason = holdReason({
@@ -125,15 +127,15 @@ async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner
       // More than may act at once: those beyond have been played.
       waitingJobs: deliveries.running - pool.capacity.acting,
       storageRefusal: health.ok || !health.refused ? null : health.error,
-      poolTrouble: pool.trouble,
+      poolTrouble: pool.troubleOf(image),
     });
     return { diskFreeBytes, reason };
   };
-  board.running(pool, { ...pool.capacity });
+  board.running(pool);
   heartbeat.beat();
   const loops = pool.images.map(({ name }) =>
     pullLoop(name, {
-      ...{ batches, pool, look, signal: pulling.signal },
+      ...{ batches, pool, look: () => look(name), signal: pulling.signal },
       play: (taken, reservation) => deliveries.play(taken, reservation),
       onLook: ({ reason, diskFreeBytes }) => {
         if (!board.hold(name, reason, diskFreeBytes)) return;
@@ -217,8 +219,7 @@ async function readyStorage(
 
 async function makePool(
   { config, images, log, onProgress }: RunnerSettings,
-  area: StorageArea,
-  board: StatusBoard,
+  { area, board, metrics }: { area: StorageArea; board: StatusBoard; metrics: Metrics },
   signal: AbortSignal,
   cleanup: Cleanup,
 ): Promise<VirtualPool> {
@@ -226,10 +227,10 @@ async function makePool(
   const pool = await createReplicaPool({
     ...{ images, area, log, signal },
     ...(onProgress ? { onProgress } : {}),
-    runnerId: config.runnerId,
+    ...{ runnerId: config.runnerId, observer: metrics },
     settings: {
-      ...{ acting: config.acting, ready: config.ready, accelerator: config.accelerator },
-      qemuUser: config.qemuUser,
+      ...{ acting: config.acting, ready: config.ready, frozen: config.frozen, mergeMemory: config.mergeMemory },
+      ...{ accelerator: config.accelerator, qemuUser: config.qemuUser },
       ...{ cacheDir: config.cacheDir, diskFloorBytes: config.diskFloorBytes },
     },
   });

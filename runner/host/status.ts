@@ -1,6 +1,7 @@
 import os from 'node:os';
 import type { RunnerStatus } from '../../schemas/index.ts';
-import type { ReplicaPool } from '../replica/contract.ts';
+import type { Capacity } from '../replica/capacity.ts';
+import type { VirtualPool } from '../replica/pool.ts';
 
 export interface StatusSources {
   runner: string;
@@ -18,7 +19,7 @@ export class StatusBoard {
   #state: RunnerStatus['state'] = 'starting';
   #reason: string | null = 'starting';
   #diskFreeBytes = 0;
-  #pool: { pool: ReplicaPool; capacity: RunnerStatus['capacity'] } | undefined;
+  #pool: VirtualPool | undefined;
   readonly #holds = new Map<string, string | null>();
 
   constructor(sources: StatusSources) {
@@ -30,8 +31,8 @@ export class StatusBoard {
     this.#reason = reason;
   }
 
-  running(pool: ReplicaPool, capacity: RunnerStatus['capacity']): void {
-    this.#pool = { pool, capacity };
+  running(pool: VirtualPool): void {
+    this.#pool = pool;
     this.#state = 'running';
     this.#reason = null;
   }
@@ -54,7 +55,7 @@ export class StatusBoard {
   }
 
   read(): RunnerStatus {
-    const pool = this.#pool?.pool;
+    const pool = this.#pool;
     return {
       schema: 'gymbus.runner.v1',
       runner: this.#sources.runner,
@@ -65,16 +66,25 @@ export class StatusBoard {
       accelerator: pool?.accelerator ?? null,
       images: this.#sources.images,
       functions: this.#sources.functions,
-      capacity: this.#pool?.capacity ?? { acting: 0, ready: 0, bound: 'starting' },
+      capacity: pool ? capacityOf(pool.capacity) : { acting: 0, ready: 0, bound: 'starting' },
       replicas: pool?.phases() ?? {},
+      warm: pool?.states().map(({ target, ...state }) => ({ ...state, ...target })) ?? [],
       load: {
         load1: os.loadavg()[0] ?? 0,
         memory_available_bytes: os.freemem(),
         disk_available_bytes: this.#diskFreeBytes,
         spool_bytes: this.#sources.spoolBytes(),
+        memory_pressure: pool?.host.pressure ? { ...pool.host.pressure } : null,
       },
       started_at: this.#startedAt.toISOString(),
       at: new Date().toISOString(),
     };
   }
+}
+
+function capacityOf({ acting, ready, frozen, bound, kinds }: Capacity): RunnerStatus['capacity'] {
+  return {
+    ...{ acting, ready, frozen, bound },
+    kinds: { frozen: { ...kinds.frozen }, hot: { ...kinds.hot }, acting: { ...kinds.acting } },
+  };
 }

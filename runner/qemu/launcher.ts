@@ -21,6 +21,8 @@ export interface Rights {
   joins: readonly string[];
   /** Most bytes of writable private memory, mapped and not yet used ones included; null where a cgroup bounds it. */
   dataBytes: number | null;
+  /** Whether the kernel may merge its memory with that of others (KSM). */
+  mergeMemory?: boolean;
 }
 
 /** Of a process that is nobody's but the runner's. */
@@ -29,12 +31,12 @@ export const OWN_RIGHTS: Rights = { user: null, joins: [], dataBytes: null };
 /**
  * Runs in place of QEMU until it becomes it (perl-base is part of every Debian). As the runner's user it joins its cgroups and is
  * bounded: no core files, which would hold a guest's memory; of descriptors QEMU needs some dozens. Should the host run out of memory,
- * it goes before the runner. Huge pages off: a clone pays for each page it touches, 2 MiB at a time with them. Then it gives up all
- * rights. Only after that it asks for SIGKILL when the runner dies, for the kernel forgets that with a change of user; and ends at
+ * it goes before the runner. Huge pages off: a clone pays for each page it touches, 2 MiB at a time with them. Where asked for, its memory
+ * is up for merging; a kernel that cannot (before 6.4) leaves it. Then it gives up all rights. Only after that it asks for SIGKILL when the runner dies, for the kernel forgets that with a change of user; and ends at
  * once should the runner be dead already.
  */
 const LAUNCHER = `
-my ($calls, $parent, $user, $data, $joins) = splice(@ARGV, 0, 5);
+my ($calls, $parent, $user, $data, $merge, $joins) = splice(@ARGV, 0, 6);
 my ($prctl, $setgroups, $setresgid, $setresuid, $prlimit) = map { $_ + 0 } split(/,/, $calls);
 for my $file (splice(@ARGV, 0, $joins)) {
   my $group;
@@ -54,6 +56,7 @@ bound(7, 1024);
 bound(2, $data + 0) if $data;
 if (open(my $score, '>', '/proc/self/oom_score_adj')) { syswrite($score, '500') }
 syscall($prctl, 41, 1, 0, 0, 0) == 0 or die "launcher: cannot turn huge pages off: $!\\n";
+syscall($prctl, 67, 1, 0, 0, 0) if $merge;
 if ($user ne '') {
   my ($uid, $gid, @groups) = map { $_ + 0 } split(/,/, $user);
   my $list = pack('L*', @groups);
@@ -71,8 +74,8 @@ exec { $ARGV[0] } @ARGV or die "launcher: cannot start $ARGV[0]: $!\\n";
 export function launch(qemuPath: string, args: readonly string[], rights: Rights): [string, ...string[]] {
   const calls = CALLS[process.arch];
   if (calls === undefined) throw new Error(`qemu cannot be tied to its runner on ${process.arch}`);
-  const { user, joins, dataBytes } = rights;
+  const { user, joins, dataBytes, mergeMemory = false } = rights;
   const who = user === null ? '' : [user.uid, user.gid, ...user.groups].join(',');
-  const limits = [who, String(dataBytes ?? 0), String(joins.length), ...joins];
+  const limits = [who, String(dataBytes ?? 0), mergeMemory ? '1' : '0', String(joins.length), ...joins];
   return ['perl', '-e', LAUNCHER, calls.join(','), String(process.pid), ...limits, qemuPath, ...args];
 }

@@ -34,7 +34,7 @@ export async function startClone(
         runFolder,
         start: { kind: 'clone' },
         stateFd: state.fd,
-        confinement,
+        confinement: { ...confinement, mergeMemory: engine.mergeMemory ?? false },
       },
       signal,
     );

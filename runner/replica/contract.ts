@@ -68,12 +68,16 @@ export interface ReplicaPool extends AsyncDisposable {
   readonly accelerator: Accelerator;
   /** Sets a ready replica aside; null when none is ready or as many act as the host may carry. Synchronous: never oversubscribes. */
   reserve(imageName: string): Reservation | null;
+  /** Tells how many jobs wait for an image, as far as is known: its warm replicas follow. */
+  expect(imageName: string, waiting: number): void;
+  /** Why no job for this image may be taken now, e.g. `disk: 1.2 GiB free, floor is 2 GiB`; null when nothing is wrong. */
+  troubleOf(imageName: string): string | null;
+  /** Why the host has refused reservations for some time, for want of memory or disk; null when it has not. */
+  refusalOf(imageName: string): string | null;
   /** Replicas by phase, over all images. */
   phases(): Partial<Record<ReplicaPhase, number>>;
   /** Resolves when one may be reserved, or on abort. */
   waitReady(imageName: string, signal: AbortSignal): Promise<void>;
-  /** Why fewer than configured are kept, e.g. `disk: 1.2 GiB free, floor is 2 GiB`; null when nothing is wrong. */
-  readonly trouble: string | null;
 }
 
 /** No replica could be made ready within the deadline: the host's trouble, not the job's. */

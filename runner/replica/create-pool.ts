@@ -1,25 +1,33 @@
+import { availableParallelism } from 'node:os';
 import type { Logger } from 'pino';
 import { chooseAccelerator } from '../qemu/accelerator.ts';
 import { findQemu } from '../qemu/binary.ts';
 import type { StorageArea } from '../storage/area.ts';
 import type { BuildProgress } from './build-progress.ts';
-import { hostRoom, planCapacity, replicaCost } from './capacity.ts';
 import type { Engine } from './engine.ts';
+import { KERNEL, type KernelFolders } from './host-now.ts';
+import type { Pace } from './household.ts';
 import type { ImageFiles } from './image-files.ts';
 import { openIsolation, sayIsolation } from './isolation.ts';
-import { VirtualPool } from './pool.ts';
+import { type Merging, openMerging } from './ksm.ts';
+import { Learner } from './learner.ts';
+import { ledgerFolder } from './ledger.ts';
+import { type PoolObserver, type StockMaker, VirtualPool } from './pool.ts';
 import { reapOwned } from './reap.ts';
 import { openRunRoot } from './run-root.ts';
 import { Shelf } from './shelf.ts';
+import { Stock } from './stock.ts';
 import { ensureTemplate, type Template } from './template.ts';
 
 export interface ReplicaSettings {
   /** Replicas that may act at once; by default from memory, processors and disk. */
   acting?: number | undefined;
-  /** Hot replicas kept per image; by default as many as may act. */
+  /** Hot replicas kept of each image; by default at most as many as may act, by demand. */
   ready?: number | undefined;
-  /** Frozen ones kept behind the hot ones of each image. */
+  /** Frozen ones kept behind the hot ones of each image; by default by demand, and none where `ready` is given. */
   frozen?: number | undefined;
+  /** Whether the kernel may merge the memory of replicas (KSM). */
+  mergeMemory?: boolean;
   accelerator: 'auto' | 'kvm' | 'tcg';
   /** Who QEMU runs as, where the runner is root; by default a system user of its own. */
   qemuUser?: string | undefined;
@@ -38,6 +46,12 @@ export interface PoolOrder {
   signal: AbortSignal;
   /** Templates being made, which takes a minute each the first time. */
   onProgress?: (progress: BuildProgress & { image: string }) => void;
+  /** Told of what happens in the pool. */
+  observer?: PoolObserver;
+  /** Where the host is looked at, and where its runners share it: a test has others. */
+  kernel?: KernelFolders;
+  ledgerFolder?: string;
+  pace?: Pace;
 }
 
 /**
@@ -63,24 +77,58 @@ export async function createReplicaPool(order: PoolOrder): Promise<VirtualPool> 
     signal,
   });
   log.info({ accelerator, reason, qemu: qemu.version }, 'accelerator');
-  const engine: Engine = { area, runnerId, qemu, accelerator, isolation, runRoot: await openRunRoot(), log };
-  const make = (image: ImageFiles, until: AbortSignal): Promise<Template> =>
-    ensureTemplate(engine, image, (progress) => order.onProgress?.({ ...progress, image: image.name }), until);
+  const runRoot = await openRunRoot();
+  const merging = await openMerging(runRoot, settings.mergeMemory ?? false, log, order.kernel);
+  try {
+    const engine: Engine = { area, runnerId, qemu, accelerator, isolation, runRoot, mergeMemory: merging.on, log };
+    return await openPool(order, engine, merging);
+  } catch (error) {
+    await merging[Symbol.asyncDispose]();
+    throw error;
+  }
+}
+
+async function openPool(order: PoolOrder, engine: Engine, merging: Merging): Promise<VirtualPool> {
+  const { settings, signal } = order;
+  const make = async (image: ImageFiles, until: AbortSignal): Promise<Template> => {
+    let built = false;
+    const template = await ensureTemplate(
+      engine,
+      image,
+      (progress) => {
+        built ||= progress.phase !== 'waiting';
+        order.onProgress?.({ ...progress, image: image.name });
+      },
+      until,
+    );
+    if (built) order.observer?.built(image.name);
+    return template;
+  };
   const templates: Template[] = [];
   for (const image of order.images) templates.push(await make(image, signal));
+  const learners = await Promise.all(templates.map((template) => Learner.open(engine, template)));
 
-  const room = await hostRoom(area, accelerator);
-  const memoryMib = Math.max(...order.images.map((image) => image.manifest.memory_mib));
-  const capacity = planCapacity(room, replicaCost(accelerator, memoryMib), settings);
-  log.info({ ...capacity, cpus: room.cpus, memory_bytes: room.memoryBytes, disk_bytes: room.diskBytes }, 'capacity');
-  const shelfSettings = {
-    hot: capacity.ready,
-    frozen: settings.frozen ?? 0,
-    parallel: Math.max(1, Math.floor(room.cpus / 2)),
-  };
-  const makeShelves = (changed: () => void): Shelf[] =>
-    templates.map(
-      (template) => new Shelf(engine, template, shelfSettings, (closing) => make(template.image, closing), changed),
-    );
-  return new VirtualPool(engine, makeShelves, { capacity, diskFloorBytes: settings.diskFloorBytes });
+  const parallel = Math.max(1, Math.floor(availableParallelism() / 2));
+  const makeStocks: StockMaker = (keeper) =>
+    templates.map((template, index) => {
+      const learner = learners[index] as Learner;
+      const rebuild = (closing: AbortSignal): Promise<Template> => make(template.image, closing);
+      const shelf: Shelf = new Shelf(engine, template, parallel, rebuild, {
+        changed: keeper.changed,
+        admit: (kind) => keeper.admit(stock, kind),
+        cloned: (milliseconds) => {
+          learner.cloned(milliseconds);
+          order.observer?.cloned(template.image.name, milliseconds);
+        },
+        leased: (replica) => void learner.leased(replica).catch(() => undefined),
+        ending: (replica) => learner.ended(replica).catch(() => undefined),
+      });
+      const stock = new Stock(shelf, learner);
+      return stock;
+    });
+  const { acting, ready, frozen, diskFloorBytes } = settings;
+  const kernel = order.kernel ?? KERNEL;
+  const folder = order.ledgerFolder ?? ledgerFolder(engine.runRoot);
+  const household = { acting, ready, frozen, diskFloorBytes, kernel, ledgerFolder: folder, pace: order.pace };
+  return new VirtualPool(engine, makeStocks, household, merging, order.observer);
 }

@@ -12,5 +12,7 @@ export interface Engine {
   /** Where run folders go: on a memory file system, its path short enough for sockets. */
   readonly runRoot: string;
   readonly isolation: Isolation;
+  /** Whether the kernel may merge the memory of clones (KSM). */
+  readonly mergeMemory?: boolean;
   readonly log: Logger;
 }

@@ -1,86 +1,182 @@
 import { EventEmitter, once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { Accelerator, ReplicaPhase } from '../../schemas/index.ts';
-import { availableMemory, type Capacity, gib, MEMORY_FLOOR_BYTES } from './capacity.ts';
-import { ClaimFailed, type ImageRef, type Replica, type ReplicaPool, type Reservation } from './contract.ts';
+import type { Capacity, KindCapacity } from './capacity.ts';
+import type { ImageRef, ReplicaPool, Reservation } from './contract.ts';
 import type { Engine } from './engine.ts';
+import type { HostNow } from './host-now.ts';
+import { Household, type HouseholdSettings } from './household.ts';
+import type { LedgerEntry } from './ledger.ts';
 import type { VirtualReplica } from './replica.ts';
-import type { Shelf } from './shelf.ts';
+import { PoolReservation } from './reservation.ts';
+import type { Stock } from './stock.ts';
 
-/** A hot one takes 15 ms, a frozen one half a second, a new one after a failure some seconds: on a starved host, many times that. */
-const CLAIM_DEADLINE_MS = 60_000;
-const CLAIM_TRIES = 3;
-/** Memory and disk change slowly against this. */
-const ROOM_CHECK_MS = 2_000;
+/** Other runners give places back without telling this one. Chance keeps two that lost to one another from doing so again. */
+const RETRY_MS = { least: 50, spread: 100 } as const;
 
-export interface PoolSettings {
-  capacity: Capacity;
-  diskFloorBytes: number;
+/** What happens in a pool, for who counts it. */
+export interface PoolObserver {
+  cloned(image: string, milliseconds: number): void;
+  claimed(image: string, milliseconds: number, ok: boolean): void;
+  /** Its template was made, not found. */
+  built(image: string): void;
+}
+
+/** Makes the stocks, given whom to tell of changes and to ask for room. */
+export type StockMaker = (keeper: {
+  changed(): void;
+  admit(stock: Stock, kind: 'frozen' | 'hot'): string | null;
+}) => Stock[];
+
+/** What there is of one image, and what there is to be. */
+export interface ImageState {
+  image: string;
+  phases: Partial<Record<ReplicaPhase, number>>;
+  target: { hot: number; frozen: number };
+  /** Jobs in the queue that nobody has begun. */
+  waiting: number;
+  /** Why it has fewer replicas, or fewer act, than there might be; null when nothing stands in the way. */
+  refused: string | null;
 }
 
 /**
  * Keeps ready replicas of each image and hands them out. Whoever acts is counted from the reservation until the discard,
- * so that no more act than the host may carry, whatever happens in between.
+ * so that no more act than the host may carry, whatever happens in between. What it has, it has spoken for in the host's ledger.
  */
 export class VirtualPool implements ReplicaPool {
   readonly images: readonly ImageRef[];
   readonly accelerator: Accelerator;
-  readonly capacity: Capacity;
   readonly #engine: Engine;
-  readonly #shelves: ReadonlyMap<string, Shelf>;
+  readonly #stocks: ReadonlyMap<string, Stock>;
+  readonly #household: Household;
+  readonly #observer: PoolObserver | undefined;
+  readonly #merging: AsyncDisposable;
   readonly #changes = new EventEmitter<{ change: [] }>();
-  readonly #acting = new Set<object>();
-  readonly #floorBytes: number;
-  #roomTrouble: string | null = null;
-  #timer: NodeJS.Timeout | undefined;
   #closed: Promise<void> | undefined;
 
-  constructor(engine: Engine, makeShelves: (changed: () => void) => Shelf[], settings: PoolSettings) {
+  constructor(
+    engine: Engine,
+    makeStocks: StockMaker,
+    settings: HouseholdSettings,
+    merging: AsyncDisposable,
+    observer?: PoolObserver,
+  ) {
     this.#changes.setMaxListeners(0);
-    const shelves = makeShelves(() => this.#changes.emit('change'));
-    this.#shelves = new Map(shelves.map((shelf) => [shelf.image.name, shelf]));
-    this.images = shelves.map((shelf) => shelf.image);
+    const stocks = makeStocks({
+      changed: () => this.#changes.emit('change'),
+      admit: (stock, kind) => this.#household.admit(stock, kind),
+    });
+    this.#stocks = new Map(stocks.map((stock) => [stock.shelf.image.name, stock]));
+    this.images = stocks.map(({ shelf }) => shelf.image);
     this.accelerator = engine.accelerator;
-    this.capacity = settings.capacity;
     this.#engine = engine;
-    this.#floorBytes = settings.diskFloorBytes;
-    void this.#watchRoom();
+    this.#observer = observer;
+    this.#merging = merging;
+    this.#household = new Household(engine, stocks, settings);
+    this.#household.start();
+  }
+
+  get capacity(): Capacity {
+    return this.#household.capacity;
   }
 
   get trouble(): string | null {
-    if (this.#roomTrouble) return this.#roomTrouble;
-    for (const shelf of this.#shelves.values()) if (shelf.trouble) return shelf.trouble;
+    for (const { name } of this.images) {
+      const trouble = this.troubleOf(name);
+      if (trouble) return trouble;
+    }
     return null;
   }
 
+  /** Why no job for this image may be taken now; null when one may, or there is none to give it. */
+  troubleOf(imageName: string): string | null {
+    return this.#household.trouble ?? this.#stocks.get(imageName)?.shelf.trouble ?? null;
+  }
+
+  /** In which words the host's memory or disk has refused each reservation for some time. */
+  refusalOf(imageName: string): string | null {
+    return this.#stocks.get(imageName)?.shortage ?? null;
+  }
+
+  /** Tells how many jobs wait for an image: its stock follows. */
+  expect(imageName: string, waiting: number): void {
+    const stock = this.#stocks.get(imageName);
+    if (stock?.demand.expect(waiting)) this.#household.demandChanged();
+  }
+
   reserve(imageName: string): Reservation | null {
-    const shelf = this.#shelves.get(imageName);
-    if (this.#closed || !shelf || this.#acting.size >= this.capacity.acting) return null;
-    const replica = shelf.take();
-    if (!replica) return null;
-    const place = {};
-    this.#acting.add(place);
+    const stock = this.#stocks.get(imageName);
+    if (this.#closed || !stock) return null;
+    const { shelf } = stock;
+    const replica = shelf.available();
+    if (!replica || !this.#household.mayAct(stock, replica)) {
+      // None is ready: that is no refusal.
+      if (!replica) stock.answered(null);
+      return null;
+    }
+    shelf.take();
+    stock.acting += 1;
+    let taken = true;
     return new PoolReservation(shelf, replica, {
       free: () => {
-        this.#acting.delete(place);
+        if (!taken) return;
+        taken = false;
+        stock.acting -= 1;
+        this.#household.settle();
         this.#changes.emit('change');
       },
-      nextReady: (signal) => this.#takeReady(shelf, signal),
+      nextReady: (signal) => this.#takeReady(stock, signal),
       log: (error, id) => this.#engine.log.warn({ err: error, replica: id }, 'claim failed, another replica is taken'),
+      claimed: (milliseconds, ok) => {
+        if (ok) stock.demand.claimed();
+        this.#observer?.claimed(imageName, milliseconds, ok);
+        this.#household.aim();
+      },
     });
   }
 
   phases(): Partial<Record<ReplicaPhase, number>> {
     const counts: Partial<Record<ReplicaPhase, number>> = {};
-    for (const shelf of this.#shelves.values()) {
-      for (const { phase } of shelf.members) counts[phase] = (counts[phase] ?? 0) + 1;
+    for (const stock of this.#stocks.values()) {
+      for (const { phase } of stock.shelf.members) counts[phase] = (counts[phase] ?? 0) + 1;
     }
     return counts;
   }
 
+  states(): ImageState[] {
+    return [...this.#stocks.values()].map(({ shelf, demand, refused }) => {
+      const phases: ImageState['phases'] = {};
+      for (const { phase } of shelf.members) phases[phase] = (phases[phase] ?? 0) + 1;
+      const { target } = shelf;
+      return { image: shelf.image.name, phases, target, waiting: demand.waiting, refused: refused ?? shelf.refused };
+    });
+  }
+
+  /** The host as it was last looked at. */
+  get host(): HostNow {
+    return this.#household.host;
+  }
+
+  /** What the host could hold of each kind, and what bounds it. */
+  get kinds(): Record<'frozen' | 'hot' | 'acting', KindCapacity> {
+    return this.capacity.kinds;
+  }
+
+  /** Every live pool of this host, as it wrote itself down. */
+  neighbours(): LedgerEntry[] {
+    return this.#household.entries();
+  }
+
   async waitReady(imageName: string, signal: AbortSignal): Promise<void> {
-    const shelf = this.#shelves.get(imageName);
+    const stock = this.#stocks.get(imageName);
     while (!signal.aborted && !this.#closed) {
-      if (shelf?.available() && this.#acting.size < this.capacity.acting) return;
+      if (stock?.shelf.available() && this.#household.hasPlace()) {
+        if (stock.refused === null) return;
+        // What others have is not announced: the caller asks again.
+        const delayMs = RETRY_MS.least + Math.random() * RETRY_MS.spread;
+        await sleep(delayMs, undefined, { signal }).catch(() => undefined);
+        return;
+      }
       await once(this.#changes, 'change', { signal }).catch(() => undefined);
     }
   }
@@ -91,12 +187,17 @@ export class VirtualPool implements ReplicaPool {
   }
 
   async #close(): Promise<void> {
-    clearTimeout(this.#timer);
     this.#changes.emit('change');
-    await Promise.all([...this.#shelves.values()].map((shelf) => shelf.close()));
+    try {
+      await Promise.all([...this.#stocks.values()].map(({ shelf }) => shelf.close()));
+    } finally {
+      await this.#household.close();
+      // Once no replica of this pool is left to be merged.
+      await this.#merging[Symbol.asyncDispose]();
+    }
   }
 
-  async #takeReady(shelf: Shelf, signal: AbortSignal): Promise<VirtualReplica> {
+  async #takeReady({ shelf }: Stock, signal: AbortSignal): Promise<VirtualReplica> {
     for (;;) {
       signal.throwIfAborted();
       if (this.#closed) throw new Error('the pool is closed');
@@ -104,96 +205,5 @@ export class VirtualPool implements ReplicaPool {
       if (replica) return replica;
       await once(this.#changes, 'change', { signal });
     }
-  }
-
-  /** No room, no new replicas: those there are live on. */
-  async #watchRoom(): Promise<void> {
-    try {
-      this.#roomTrouble = await this.#lackOfRoom();
-    } catch (error) {
-      this.#roomTrouble = `room on this host is unknown: ${(error as Error).message}`;
-    }
-    if (this.#closed) return;
-    for (const shelf of this.#shelves.values()) shelf.hold(this.#roomTrouble);
-    this.#timer = setTimeout(() => void this.#watchRoom(), ROOM_CHECK_MS);
-    this.#timer.unref();
-  }
-
-  async #lackOfRoom(): Promise<string | null> {
-    const disk = await this.#engine.area.freeBytes();
-    if (disk < this.#floorBytes) return `disk: ${gib(disk)} GiB free, floor is ${gib(this.#floorBytes)} GiB`;
-    const memory = await availableMemory();
-    if (memory < MEMORY_FLOOR_BYTES) {
-      return `memory: ${gib(memory)} GiB free, floor is ${gib(MEMORY_FLOOR_BYTES)} GiB`;
-    }
-    return null;
-  }
-}
-
-interface Place {
-  free(): void;
-  nextReady(signal: AbortSignal): Promise<VirtualReplica>;
-  log(error: unknown, replicaId: string): void;
-}
-
-class PoolReservation implements Reservation {
-  readonly image: ImageRef;
-  readonly #shelf: Shelf;
-  readonly #place: Place;
-  #replica: VirtualReplica | null;
-
-  constructor(shelf: Shelf, replica: VirtualReplica, place: Place) {
-    this.image = shelf.image;
-    this.#shelf = shelf;
-    this.#replica = replica;
-    this.#place = place;
-  }
-
-  async claim(signal: AbortSignal): Promise<Replica> {
-    let replica = this.#replica;
-    if (!replica) throw new ClaimFailed('this reservation was already claimed or released');
-    if (signal.aborted) {
-      // Nothing was done to the replica yet: it is as good as before.
-      this.release();
-      throw signal.reason;
-    }
-    this.#replica = null;
-    const deadline = AbortSignal.any([signal, AbortSignal.timeout(CLAIM_DEADLINE_MS)]);
-    let last: unknown;
-    for (let tries = 1; tries <= CLAIM_TRIES; tries += 1) {
-      try {
-        replica ??= await this.#place.nextReady(deadline);
-        await replica.lease(deadline);
-        this.#freeWhenGone(replica);
-        return replica;
-      } catch (error) {
-        last = error;
-        if (replica) {
-          this.#place.log(error, replica.id);
-          // Off the critical path; the shelf looks after its end.
-          replica.discard().catch(() => undefined);
-          replica = null;
-        }
-        if (deadline.aborted) break;
-      }
-    }
-    this.#place.free();
-    signal.throwIfAborted();
-    throw new ClaimFailed(`no replica of ${this.image.name} could be made ready: ${(last as Error).message}`, {
-      cause: last,
-    });
-  }
-
-  release(): void {
-    const replica = this.#replica;
-    if (!replica) return;
-    this.#replica = null;
-    this.#shelf.putBack(replica);
-    this.#place.free();
-  }
-
-  /** Its place is free again when nothing of it runs any more. */
-  #freeWhenGone(replica: VirtualReplica): void {
-    replica.onceDiscarded(() => this.#place.free());
   }
 }

@@ -43,6 +43,8 @@ export class VirtualReplica implements Replica {
   readonly template: Template;
   /** Made when QEMU runs, before the replica is handed out. */
   guest!: HelperGuest;
+  /** Called once when a leased one is discarded, before its machine is killed: a last look at what it used. Must not throw. */
+  beforeEnd: (() => Promise<void>) | undefined;
   readonly #engine: Engine;
   readonly #machineId: string;
   readonly #onPhase: PhaseListener;
@@ -58,6 +60,7 @@ export class VirtualReplica implements Replica {
   readonly #resting = new RestingPicture();
   readonly #discardListeners: (() => void)[] = [];
   #wasLeased = false;
+  #looks = 0;
 
   /** @param machineId its guest's identity, 32 hex digits */
   constructor(
@@ -86,6 +89,11 @@ export class VirtualReplica implements Replica {
   /** Whether it ever belonged to an attempt. */
   get wasLeased(): boolean {
     return this.#wasLeased;
+  }
+
+  /** How often its user waited for it to come to rest: once before the first step, and after each. */
+  get looks(): number {
+    return this.#looks;
   }
 
   get accelerator(): Accelerator {
@@ -184,6 +192,7 @@ export class VirtualReplica implements Replica {
 
   async settle(limits: SettleLimits, signal: AbortSignal): Promise<boolean> {
     const either = AbortSignal.any([signal, this.lost]);
+    this.#looks += 1;
     const picture = await settle(this.machine, this.template.image.manifest.volatile_regions, limits, either);
     if (picture) this.#resting.keep(picture);
     return picture !== null;
@@ -231,6 +240,7 @@ export class VirtualReplica implements Replica {
 
   async #discard(): Promise<void> {
     this.#apply({ type: 'discard' });
+    if (this.#wasLeased) await this.beforeEnd?.();
     await this.#machine?.kill();
     await this.#work;
     // A machine that was only just being started when the discard began.

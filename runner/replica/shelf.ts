@@ -1,45 +1,36 @@
 import type { ImageRef } from './contract.ts';
 import type { Engine } from './engine.ts';
+import { Members } from './members.ts';
 import { VirtualReplica } from './replica.ts';
+import type { ShelfKeeper, ShelfTrouble } from './shelf-keeper.ts';
 import { type Template, TemplateDamaged } from './template.ts';
-
-/** What keeps a shelf from being full. */
-export interface ShelfTrouble {
-  message: string;
-  failures: number;
-}
-
-export interface ShelfSettings {
-  /** Hot replicas kept. */
-  hot: number;
-  /** Frozen ones kept behind them. */
-  frozen: number;
-  /** Being made at once: more only make one another late. */
-  parallel: number;
-}
+import type { WarmTarget } from './warm-targets.ts';
 
 /** After the first failure, doubled with each up to the last: a host in trouble is not helped by more clones. */
 const BACKOFF_MS = { first: 500, last: 60_000 };
 
 /**
- * The replicas of one image: keeps some warm and makes new ones in the background. Knows nothing of who uses them.
- * Failures hold up only this shelf, and only for a while.
+ * The replicas of one image: keeps as many warm as it is told to, makes new ones in the background and gives up those that are too many.
+ * Knows nothing of who uses them. Failures hold up only this shelf, and only for a while.
  */
 export class Shelf {
   readonly image: ImageRef;
   readonly #engine: Engine;
-  readonly #settings: ShelfSettings;
-  readonly #changed: () => void;
+  /** Being made at once: more only make one another late. */
+  readonly #parallel: number;
+  readonly #keeper: ShelfKeeper;
   readonly #rebuild: (signal: AbortSignal) => Promise<Template>;
   readonly #closing = new AbortController();
-  readonly #members = new Set<VirtualReplica>();
-  readonly #reserved = new Set<VirtualReplica>();
-  readonly #busy = new Set<VirtualReplica>();
+  readonly #members = new Members();
   #template: Template;
   #trouble: ShelfTrouble | null = null;
   #retry: NodeJS.Timeout | undefined;
   #held: string | null = null;
+  /** Why there is no room for one more. */
+  #refused: string | null = null;
+  #target: WarmTarget = { hot: 0, frozen: 0 };
   #closed = false;
+  #refilling = false;
   /** Its files were changed: nothing is made of it, and it is made anew. */
   #damaged = false;
   /** The template being made anew; never rejects. */
@@ -49,43 +40,57 @@ export class Shelf {
   constructor(
     engine: Engine,
     template: Template,
-    settings: ShelfSettings,
+    parallel: number,
     rebuild: (signal: AbortSignal) => Promise<Template>,
-    changed: () => void,
+    keeper: ShelfKeeper,
   ) {
     this.#engine = engine;
     this.#template = template;
     this.image = { name: template.image.name, digest: template.image.digest };
-    this.#settings = settings;
+    this.#parallel = parallel;
     this.#rebuild = rebuild;
-    this.#changed = changed;
+    this.#keeper = keeper;
   }
 
   get members(): ReadonlySet<VirtualReplica> {
-    return this.#members;
+    return this.#members.all;
   }
 
   get trouble(): string | null {
     if (this.#held) return this.#held;
-    if (!this.#trouble) return null;
+    // With one to hand out, that there is no room for another is no reason to stop.
+    if (!this.#trouble) return this.available() ? null : this.#refused;
     return `${this.image.name}: ${this.#trouble.message} (${this.#trouble.failures} in a row)`;
+  }
+
+  /** Why it has fewer than it was told to keep, for want of room; null when it has them. */
+  get refused(): string | null {
+    return this.#refused;
+  }
+
+  /** Whether a reservation or an attempt has it, or had it. */
+  isOut(replica: VirtualReplica): boolean {
+    return this.#members.reserved.has(replica) || replica.wasLeased;
+  }
+
+  get target(): WarmTarget {
+    return this.#target;
   }
 
   /** A replica that may be handed out: a hot one, else a frozen one. */
   available(): VirtualReplica | null {
-    return this.#free('hot') ?? this.#free('frozen');
+    return this.#members.free('hot') ?? this.#members.free('frozen');
   }
 
   /** Sets one aside until it is leased, discarded or put back. */
   take(): VirtualReplica | null {
     const replica = this.available();
-    if (replica) this.#reserved.add(replica);
-    this.refill();
+    if (replica) this.#members.reserved.add(replica);
     return replica;
   }
 
   putBack(replica: VirtualReplica): void {
-    this.#reserved.delete(replica);
+    this.#members.reserved.delete(replica);
     this.refill();
   }
 
@@ -93,22 +98,58 @@ export class Shelf {
   hold(reason: string | null): void {
     const changed = this.#held !== reason;
     this.#held = reason;
-    if (changed) this.#changed();
+    if (changed) this.#keeper.changed();
     this.refill();
   }
 
-  /** Starts whatever is missing, as far as it may now. */
+  /** How many are to be kept from now on. */
+  aim(target: WarmTarget): void {
+    this.#target = target;
+    this.refill();
+  }
+
+  /** Does something with a hot replica that nobody needs now, unless there is none; it is handed out again afterwards. */
+  borrow(work: (replica: VirtualReplica, signal: AbortSignal) => Promise<void>): void {
+    const replica = this.#members.free('hot');
+    if (!replica || this.#members.busy.size > 0) return;
+    this.#run(replica, () =>
+      work(replica, AbortSignal.any([this.#closing.signal, replica.lost])).catch((error: Error) => {
+        replica.condemn(error.message);
+        throw error;
+      }),
+    );
+  }
+
+  /** Gives up what is too much and starts whatever is missing, as far as it may now. */
   refill(): void {
-    if (this.#closed || this.#held !== null || this.#retry !== undefined) return;
-    while (this.#busy.size < this.#settings.parallel) {
-      const warming = this.#count(['hot', 'gating']);
-      const making = this.#count(['cloning', 'restoring']);
-      const frozen = this.#free('frozen');
-      if (frozen && warming < this.#settings.hot) this.#run(frozen, () => frozen.thaw());
-      else if (warming + making + this.#count(['frozen']) < this.#settings.hot + this.#settings.frozen) this.#make();
-      else {
+    // Each replica that is given up or begun tells of it, which comes back here.
+    if (this.#closed || this.#refilling) return;
+    this.#refilling = true;
+    try {
+      this.#shrink();
+      if (this.#held === null && this.#retry === undefined) this.#fill();
+    } finally {
+      this.#refilling = false;
+    }
+  }
+
+  #fill(): void {
+    const { hot, frozen } = this.#target;
+    while (this.#members.busy.size < this.#parallel) {
+      // What was set aside counts until it is leased: most of it is put back, for no job came.
+      const warming = this.#members.count('hot', 'gating');
+      const stock = this.#members.count('cloning', 'restoring', 'frozen');
+      const next = this.#members.free('frozen');
+      if (next && warming < hot) {
+        if (!this.#hasRoom('hot')) return;
+        this.#run(next, () => next.thaw());
+      } else if (Math.min(warming, hot) + stock < hot + frozen) {
+        if (!this.#hasRoom('frozen')) return;
+        this.#make();
+      } else {
+        this.#refused = null;
         // One that failed beside the last one reserved is missed no more once that is put back.
-        if (this.#busy.size === 0) this.#succeeded();
+        if (this.#members.busy.size === 0) this.#succeeded();
         return;
       }
     }
@@ -119,24 +160,49 @@ export class Shelf {
     this.#closed = true;
     clearTimeout(this.#retry);
     this.#closing.abort(new Error('the pool is closed'));
-    await Promise.all([...[...this.#members].map((replica) => this.#discard(replica)), this.#rebuilding]);
+    await Promise.all([...[...this.#members.all].map((replica) => this.#discard(replica)), this.#rebuilding]);
+  }
+
+  /** The hot ones first, for they are the large ones; never the last one that could be handed out. */
+  #shrink(): void {
+    const { hot, frozen } = this.#target;
+    for (;;) {
+      const hotNow = this.#members.count('hot', 'gating');
+      if (hotNow + this.#members.count('frozen') <= hot + frozen) return;
+      const victim = (hotNow > hot ? this.#members.free('hot') : null) ?? this.#members.free('frozen');
+      if (!victim || (this.#members.isLast(victim) && hot + frozen > 0)) return;
+      void this.#discard(victim);
+    }
+  }
+
+  #hasRoom(kind: 'frozen' | 'hot'): boolean {
+    const refused = this.#keeper.admit(kind);
+    const news = (this.#refused === null) !== (refused === null);
+    this.#refused = refused;
+    if (news && refused !== null) this.#engine.log.info({ image: this.image.name, kind, reason: refused }, 'no room');
+    return refused === null;
   }
 
   #make(): void {
     const replica = new VirtualReplica(this.#engine, this.#template, () => this.#onPhase(replica));
-    this.#members.add(replica);
-    this.#run(replica, () => replica.prepare());
+    replica.beforeEnd = () => this.#keeper.ending(replica);
+    this.#members.all.add(replica);
+    const startedAt = performance.now();
+    this.#run(replica, async () => {
+      await replica.prepare();
+      this.#keeper.cloned(performance.now() - startedAt);
+    });
   }
 
   #run(replica: VirtualReplica, work: () => Promise<void>): void {
-    this.#busy.add(replica);
+    this.#members.busy.add(replica);
     work()
       .then(() => this.#succeeded())
       .catch((error: Error) => this.#failed(error))
       .finally(() => {
-        this.#busy.delete(replica);
+        this.#members.busy.delete(replica);
         if (replica.phase === 'failed') void this.#discard(replica);
-        this.#changed();
+        this.#keeper.changed();
         this.refill();
       });
   }
@@ -144,7 +210,7 @@ export class Shelf {
   #succeeded(): void {
     if (this.#damaged || this.#trouble === null) return;
     this.#trouble = null;
-    this.#changed();
+    this.#keeper.changed();
   }
 
   #failed(error: Error): void {
@@ -188,22 +254,25 @@ export class Shelf {
   /** At once, however long the retry waits: they read their memory from the file that was changed. Not those of one made since. */
   #condemn(): void {
     const damaged = this.#template;
-    for (const replica of this.#members) {
+    for (const replica of this.#members.all) {
       if (replica.template === damaged) replica.condemn(`template ${damaged.key} was damaged`);
     }
   }
 
   #onPhase(replica: VirtualReplica): void {
-    if (replica.phase === 'leased') this.#reserved.delete(replica);
+    if (replica.phase === 'leased') {
+      this.#members.reserved.delete(replica);
+      this.#keeper.leased(replica);
+    }
     if (replica.phase === 'failed' && !this.#closed) {
       // Whatever is being done to it ends first.
-      const idle = !this.#busy.has(replica);
+      const idle = !this.#members.busy.has(replica);
       this.#engine.log.warn({ replica: replica.id, cause: replica.cause }, 'replica failed');
       // One that was leased is its user's to discard, after a last look at it.
       if (idle && !replica.wasLeased) void this.#discard(replica);
     }
     if (replica.phase === 'discarded') void this.#discard(replica);
-    this.#changed();
+    this.#keeper.changed();
     this.refill();
   }
 
@@ -213,24 +282,8 @@ export class Shelf {
     } catch (error) {
       this.#engine.log.error({ err: error, replica: replica.id }, 'replica not discarded whole');
     }
-    this.#members.delete(replica);
-    this.#reserved.delete(replica);
-    this.#changed();
+    this.#members.remove(replica);
+    this.#keeper.changed();
     this.refill();
-  }
-
-  #free(phase: 'hot' | 'frozen'): VirtualReplica | null {
-    for (const replica of this.#members) {
-      if (replica.phase === phase && !this.#reserved.has(replica) && !this.#busy.has(replica)) return replica;
-    }
-    return null;
-  }
-
-  #count(phases: readonly string[]): number {
-    let count = 0;
-    for (const replica of this.#members) {
-      if (phases.includes(replica.phase) && !this.#reserved.has(replica)) count += 1;
-    }
-    return count;
   }
 }

@@ -87,6 +87,27 @@ it('goes round the batches: each gets its share, whoever has more', async () => 
   expect(batchesOf(await batches.take('debian-desktop', 8))).toEqual(Array.from({ length: 8 }, () => 'a-big'));
 });
 
+it('knows how many jobs wait: what was listed and announced, then what the server says with each answer', async () => {
+  await using server = await startNats();
+  await using bus = await openTestBus(server);
+  for (const batch_id of ['a', 'b']) for (let n = 0; n < 4; n++) await publishJob(bus, { batch_id, job_id: `j${n}` });
+  await publishJob(bus, { image: 'other-image' });
+  let held = false;
+  const standing = (batch: string) => ({ paused: held && batch === 'b', priority: 0 });
+  using batches = new Batches(bus, { images, standing });
+  expect(batches.waiting('debian-desktop')).toBe(0);
+  await batches.take('debian-desktop', 1);
+  expect(batches.waiting('debian-desktop')).toBe(7);
+  await publishJob(bus, { batch_id: 'a', job_id: 'late' });
+  await eventually(() => batches.waiting('debian-desktop') === 8);
+  held = true;
+  expect(batches.waiting('debian-desktop'), 'a paused one waits for nobody').toBe(4);
+  expect(batches.waiting('other-image')).toBe(0);
+  held = false;
+  expect(await batches.take('debian-desktop', 9)).toHaveLength(8);
+  expect(batches.waiting('debian-desktop')).toBe(0);
+});
+
 it('shares one request between batches, and leaves paused ones alone', async () => {
   await using server = await startNats();
   await using bus = await openTestBus(server);

@@ -9,9 +9,11 @@ import { debianDesktop } from '../../images/debian-desktop/recipe.ts';
 import { TOOLS } from '../../infra/tools.ts';
 import { EXIT } from '../../runner/cli/error.ts';
 import { gymbusCommand } from '../../runner/cli/program.ts';
+import { Metrics } from '../../runner/host/metrics.ts';
 import { keyStroke } from '../../runner/qemu/keyboard.ts';
 import { Action, Limits, parseJob, Result, Status, TrajectoryJob } from '../../schemas/index.ts';
 import { blocksOf, filledPage, readmeFile, rowsBelow } from '../support/readme.ts';
+import { sampleStatus } from '../support/samples.ts';
 
 const page = await readFile(readmeFile, 'utf8');
 const names = (cell: string | undefined): string[] => [
@@ -139,4 +141,10 @@ describe('its links lead somewhere', () => {
       ),
     ),
   ])('`%s` is there', (file) => expect(existsSync(path.resolve(path.dirname(readmeFile), file))).toBe(true));
+});
+
+it('names the metrics that there are', async () => {
+  const told = rowsBelow(page, 'metrics').flatMap(([name]) => names(name));
+  const text = await new Metrics(() => sampleStatus()).text();
+  expect(told.sort()).toEqual([...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name]) => name).sort());
 });

@@ -118,7 +118,6 @@ function jobOf(batch: string, change: object): object {
 export class DeskPool implements ReplicaPool {
   readonly images = [{ name: 'debian-desktop', digest: 'd' }];
   readonly accelerator = 'simulated';
-  readonly trouble = null;
   readonly #places: number;
   readonly #desks = new Set<PictureDesk>();
   readonly #claimed = new Set<PictureDesk>();
@@ -144,6 +143,16 @@ export class DeskPool implements ReplicaPool {
     const [desk] = this.#claimed;
     desk?.die(new ReplicaLost('qemu exited with signal SIGKILL'));
     return desk !== undefined;
+  }
+
+  expect(): void {}
+
+  troubleOf(): null {
+    return null;
+  }
+
+  refusalOf(): null {
+    return null;
   }
 
   phases(): Partial<Record<ReplicaPhase, number>> {

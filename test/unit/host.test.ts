@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { serveHealth } from '../../runner/host/health.ts';
 import { holdReason } from '../../runner/host/holds.ts';
+import { Metrics } from '../../runner/host/metrics.ts';
 import { RunnerRefused } from '../../runner/host/refused.ts';
 import { together } from '../../runner/host/together.ts';
 import type { RunnerStatus } from '../../schemas/index.ts';
@@ -61,13 +62,16 @@ describe('beginnings side by side', () => {
 describe('the health page', () => {
   it('tells how the runner is, and refuses a port that another has', async () => {
     let state: RunnerStatus['state'] = 'running';
-    await using page = await serveHealth(0, () => sampleStatus({ state }));
+    const status = () => sampleStatus({ state });
+    const metrics = new Metrics(status);
+    await using page = await serveHealth(0, status, metrics);
     const look = () => fetch(`http://127.0.0.1:${page.port}/healthz`);
     expect((await look()).status).toBe(200);
     state = 'holding';
     const held = await look();
     expect([held.status, await held.json()]).toEqual([503, sampleStatus({ state })]);
-    const second = serveHealth(page.port, () => sampleStatus());
+    expect((await fetch(`http://127.0.0.1:${page.port}/`)).status).toBe(404);
+    const second = serveHealth(page.port, status, metrics);
     await expect(second).rejects.toBeInstanceOf(RunnerRefused);
     await expect(second).rejects.toThrow(`GYMBUS_HEALTH_PORT=${page.port} cannot be listened on (EADDRINUSE)`);
   });

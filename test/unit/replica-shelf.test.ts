@@ -14,6 +14,7 @@ let template: Template;
 /** One for each time that the template was to be made anew. */
 let rebuilds: { signal: AbortSignal; over: boolean }[];
 let shelf: Shelf;
+let refusal: string | null;
 
 beforeEach(async () => {
   area = await mkdtemp(path.join(tmpdir(), 'gymbus-shelf-'));
@@ -39,7 +40,11 @@ beforeEach(async () => {
       one.over = true;
     }
   };
-  shelf = new Shelf(engine, template, { hot: 2, frozen: 0, parallel: 2 }, rebuild, () => undefined);
+  refusal = null;
+  shelf = new Shelf(engine, template, 2, rebuild, {
+    ...{ changed: () => undefined, admit: () => refusal, cloned: () => undefined, leased: () => undefined },
+    ending: async () => undefined,
+  });
 });
 afterEach(async () => {
   await shelf.close();
@@ -48,7 +53,7 @@ afterEach(async () => {
 
 describe('a shelf whose template is damaged', () => {
   it('has it made anew once, makes nothing meanwhile, and ends that when it is closed', async () => {
-    shelf.refill();
+    shelf.aim({ hot: 2, frozen: 0 });
     await expect.poll(() => rebuilds.length, { timeout: 10_000 }).toBe(1);
     await sleep(2_500);
     expect(rebuilds).toHaveLength(1);
@@ -58,5 +63,18 @@ describe('a shelf whose template is damaged', () => {
     expect(rebuilds[0]).toMatchObject({ over: true });
     expect(rebuilds[0]?.signal.aborted).toBe(true);
     expect(await readdir(replicasFolder(area, 'test'))).toEqual([]);
+  });
+});
+
+describe('a shelf that gets no room', () => {
+  it('makes nothing, says why, and goes on once there is some', async () => {
+    refusal = 'memory: 1 more would leave 0.8 GiB, floor is 1 GiB';
+    shelf.aim({ hot: 2, frozen: 0 });
+    expect([...shelf.members]).toEqual([]);
+    expect([shelf.trouble, shelf.refused]).toEqual([refusal, refusal]);
+    refusal = null;
+    shelf.refill();
+    expect(shelf.members.size).toBe(2);
+    await expect.poll(() => rebuilds.length, { timeout: 10_000 }).toBe(1);
   });
 });

@@ -1,4 +1,5 @@
 import { readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pino } from 'pino';
 import { buildImage } from '../../images/build.ts';
@@ -6,7 +7,7 @@ import { findRecipe } from '../../images/recipes.ts';
 import { defaultCacheDir, findImage, type Image } from '../../images/store.ts';
 import { chooseAccelerator } from '../../runner/qemu/accelerator.ts';
 import { findQemu } from '../../runner/qemu/binary.ts';
-import { createReplicaPool, type ReplicaSettings } from '../../runner/replica/create-pool.ts';
+import { createReplicaPool, type PoolOrder, type ReplicaSettings } from '../../runner/replica/create-pool.ts';
 import type { Engine } from '../../runner/replica/engine.ts';
 import { qemuProcesses } from '../../runner/replica/host-processes.ts';
 import { openIsolation } from '../../runner/replica/isolation.ts';
@@ -29,6 +30,9 @@ export const dataDir = process.env.GYMBUS_TEST_DATA ?? path.join(cacheDir, 'test
 const settings: ReplicaSettings = { accelerator: 'auto', diskFloorBytes: FLOOR_BYTES, cacheDir };
 const log = pino({ level: process.env.GYMBUS_LOG_LEVEL ?? 'silent' }, pino.destination(2));
 
+/** This run's own: other runs on the machine have budgets of their own. */
+const ledgerFolder = path.join(tmpdir(), 'ledger');
+
 /** A real image, its template and whatever replicas a test makes of it. Disposing it must leave nothing behind, or throws. */
 export interface Fixture extends AsyncDisposable {
   readonly engine: Engine;
@@ -37,7 +41,7 @@ export interface Fixture extends AsyncDisposable {
   readonly area: StorageArea;
   /** A replica in the phase asked for. */
   replica(phase: 'frozen' | 'hot' | 'leased', machineId?: string): Promise<VirtualReplica>;
-  pool(settings?: Partial<ReplicaSettings>, runnerId?: string): Promise<VirtualPool>;
+  pool(settings?: Partial<ReplicaSettings>, runnerId?: string, order?: Partial<PoolOrder>): Promise<VirtualPool>;
 }
 
 /** @param runnerId of its own for each test file */
@@ -73,9 +77,9 @@ export async function openFixture(runnerId: string): Promise<Fixture> {
       if (phase === 'leased') await replica.lease(never);
       return replica;
     },
-    pool: async (own = {}, id = runnerId) => {
-      const order = { images: [image], area, runnerId: id, log, signal: never };
-      return keep(await createReplicaPool({ ...order, settings: { ...settings, ...own } }));
+    pool: async (own = {}, id = runnerId, more = {}) => {
+      const order = { images: [image], area, runnerId: id, log, signal: never, ledgerFolder };
+      return keep(await createReplicaPool({ ...order, ...more, settings: { ...settings, ...own } }));
     },
     [Symbol.asyncDispose]: async () => {
       await Promise.all(owned.map((thing) => thing[Symbol.asyncDispose]()));

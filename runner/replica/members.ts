@@ -1,0 +1,37 @@
+import type { ReplicaPhase } from '../../schemas/index.ts';
+import type { VirtualReplica } from './replica.ts';
+
+/** The replicas of a shelf: which there are, which are set aside for somebody, to which something is being done. */
+export class Members {
+  readonly all = new Set<VirtualReplica>();
+  readonly reserved = new Set<VirtualReplica>();
+  readonly busy = new Set<VirtualReplica>();
+
+  /** One in this phase that nobody has and nothing is done to. */
+  free(phase: 'hot' | 'frozen'): VirtualReplica | null {
+    for (const replica of this.all) {
+      if (replica.phase === phase && !this.reserved.has(replica) && !this.busy.has(replica)) return replica;
+    }
+    return null;
+  }
+
+  count(...phases: readonly ReplicaPhase[]): number {
+    let count = 0;
+    for (const replica of this.all) if (phases.includes(replica.phase)) count += 1;
+    return count;
+  }
+
+  /** Whether without it none would be left that could be handed out. */
+  isLast(one: VirtualReplica): boolean {
+    for (const replica of this.all) {
+      const ready = replica.phase === 'hot' || replica.phase === 'frozen';
+      if (ready && replica !== one && !this.reserved.has(replica)) return false;
+    }
+    return true;
+  }
+
+  remove(replica: VirtualReplica): void {
+    this.all.delete(replica);
+    this.reserved.delete(replica);
+  }
+}
