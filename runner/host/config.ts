@@ -94,6 +94,12 @@ const Environment = z.object({
   GYMBUS_FROZEN: optionalCount(0, 65_536).describe(
     'Frozen replicas kept behind them, of each image; by default as many as may act, by demand, and none where GYMBUS_READY is set',
   ),
+  GYMBUS_K: optionalCount(1, 4_096).describe(
+    'Replicas that may act in each group of processors; by default what those carry',
+  ),
+  GYMBUS_GROUP_CPUS: optionalCount(1, 4_096).describe(
+    'Processors in a group, which its replicas keep to; by default all of a NUMA node',
+  ),
   GYMBUS_KSM: z
     .enum(['on', 'off'])
     .default('off')
@@ -217,6 +223,7 @@ export function readConfig(env: Record<string, string | undefined>) {
     acting: e.GYMBUS_ACTING,
     ready: e.GYMBUS_READY,
     frozen: e.GYMBUS_FROZEN,
+    ...{ groupCpus: e.GYMBUS_GROUP_CPUS, perGroup: e.GYMBUS_K },
     mergeMemory: e.GYMBUS_KSM === 'on',
     usdPerDay: e.GYMBUS_USD_PER_DAY,
     accelerator: e.GYMBUS_ACCEL,

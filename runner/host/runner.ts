@@ -230,6 +230,7 @@ async function makePool(
     ...{ runnerId: config.runnerId, observer: metrics },
     settings: {
       ...{ acting: config.acting, ready: config.ready, frozen: config.frozen, mergeMemory: config.mergeMemory },
+      ...{ groupCpus: config.groupCpus, perGroup: config.perGroup },
       ...{ accelerator: config.accelerator, qemuUser: config.qemuUser },
       ...{ cacheDir: config.cacheDir, diskFloorBytes: config.diskFloorBytes },
     },

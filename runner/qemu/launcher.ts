@@ -1,7 +1,7 @@
-/** Numbers of system calls, on each processor architecture Node runs QEMU on: prctl, setgroups, setresgid, setresuid, prlimit64. */
+/** Numbers of system calls, on each processor architecture Node runs QEMU on: prctl, setgroups, setresgid, setresuid, prlimit64, sched_setaffinity. */
 const CALLS: Partial<Record<NodeJS.Architecture, readonly number[]>> = {
-  x64: [157, 116, 119, 117, 302],
-  arm64: [167, 159, 149, 147, 261],
+  x64: [157, 116, 119, 117, 302, 203],
+  arm64: [167, 159, 149, 147, 261, 122],
 };
 
 /** A user other than the runner's own, whose rights a process gets and no others. */
@@ -23,6 +23,8 @@ export interface Rights {
   dataBytes: number | null;
   /** Whether the kernel may merge its memory with that of others (KSM). */
   mergeMemory?: boolean;
+  /** Numbers of the processors that it may use; null for all. */
+  cpus?: readonly number[] | null;
 }
 
 /** Of a process that is nobody's but the runner's. */
@@ -36,8 +38,8 @@ export const OWN_RIGHTS: Rights = { user: null, joins: [], dataBytes: null };
  * once should the runner be dead already.
  */
 const LAUNCHER = `
-my ($calls, $parent, $user, $data, $merge, $joins) = splice(@ARGV, 0, 6);
-my ($prctl, $setgroups, $setresgid, $setresuid, $prlimit) = map { $_ + 0 } split(/,/, $calls);
+my ($calls, $parent, $user, $data, $merge, $cpus, $joins) = splice(@ARGV, 0, 7);
+my ($prctl, $setgroups, $setresgid, $setresuid, $prlimit, $setaffinity) = map { $_ + 0 } split(/,/, $calls);
 for my $file (splice(@ARGV, 0, $joins)) {
   my $group;
   open($group, '>', $file) && defined(syswrite($group, '0')) or die "launcher: cannot join $file: $!\\n";
@@ -57,6 +59,11 @@ bound(2, $data + 0) if $data;
 if (open(my $score, '>', '/proc/self/oom_score_adj')) { syswrite($score, '500') }
 syscall($prctl, 41, 1, 0, 0, 0) == 0 or die "launcher: cannot turn huge pages off: $!\\n";
 syscall($prctl, 67, 1, 0, 0, 0) if $merge;
+if ($cpus ne '') {
+  my $mask = "\\0" x 512;
+  vec($mask, $_, 1) = 1 for split(/,/, $cpus);
+  syscall($setaffinity, 0, length($mask), $mask) >= 0 or die "launcher: cannot keep to processors $cpus: $!\\n";
+}
 if ($user ne '') {
   my ($uid, $gid, @groups) = map { $_ + 0 } split(/,/, $user);
   my $list = pack('L*', @groups);
@@ -74,8 +81,15 @@ exec { $ARGV[0] } @ARGV or die "launcher: cannot start $ARGV[0]: $!\\n";
 export function launch(qemuPath: string, args: readonly string[], rights: Rights): [string, ...string[]] {
   const calls = CALLS[process.arch];
   if (calls === undefined) throw new Error(`qemu cannot be tied to its runner on ${process.arch}`);
-  const { user, joins, dataBytes, mergeMemory = false } = rights;
+  const { user, joins, dataBytes, mergeMemory = false, cpus } = rights;
   const who = user === null ? '' : [user.uid, user.gid, ...user.groups].join(',');
-  const limits = [who, String(dataBytes ?? 0), mergeMemory ? '1' : '0', String(joins.length), ...joins];
+  const limits = [
+    who,
+    String(dataBytes ?? 0),
+    mergeMemory ? '1' : '0',
+    (cpus ?? []).join(','),
+    String(joins.length),
+    ...joins,
+  ];
   return ['perl', '-e', LAUNCHER, calls.join(','), String(process.pid), ...limits, qemuPath, ...args];
 }

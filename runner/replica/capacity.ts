@@ -10,6 +10,8 @@ export interface HostRoom {
   numaNodes: number;
   /** How many files a runner may have open: a replica is some of them. Infinity where it is not known. */
   openFiles: number;
+  /** Groups of processors, where a setting says how many act in each. */
+  groups?: number;
 }
 
 /** What a replica takes. */
@@ -24,7 +26,7 @@ export interface ReplicaCost {
 }
 
 export type Kind = 'frozen' | 'hot' | 'acting';
-export type Bound = 'memory' | 'cpu' | 'disk' | 'files' | 'setting';
+export type Bound = 'memory' | 'cpu' | 'group' | 'disk' | 'files' | 'setting';
 
 export interface KindCapacity {
   count: number;
@@ -52,6 +54,8 @@ export interface CapacitySettings {
   acting?: number | undefined;
   ready?: number | undefined;
   frozen?: number | undefined;
+  /** K: how many may act in each group of processors, in place of what the processors are thought to carry. */
+  perGroup?: number | undefined;
   diskFloorBytes: number;
 }
 
@@ -104,12 +108,13 @@ export function planCapacity(room: HostRoom, cost: ReplicaCost, settings: Capaci
   const disk = Math.floor(Math.max(0, room.diskBytes - settings.diskFloorBytes) / cost.diskBytes);
   // Two thirds of a processor may be a third of it twice: sums of such parts are not to miss a place.
   const places = ofNodes(cpus / cost.actingCpus + 1e-9);
+  const cpu = settings.perGroup === undefined ? { cpu: places } : { group: settings.perGroup * (room.groups ?? 1) };
   const kinds: Record<Kind, KindCapacity> = {
     frozen: least({ memory: ofNodes(memory / cost.frozenBytes), files }, settings.frozen),
     hot: least({ memory: ofNodes(memory / cost.hotBytes), files }, settings.ready),
     // For each that acts another is hot, to take its place.
     acting: least(
-      { memory: ofNodes(memory / (cost.actingBytes + cost.hotBytes)), cpu: places, disk, files: Math.floor(files / 2) },
+      { memory: ofNodes(memory / (cost.actingBytes + cost.hotBytes)), ...cpu, disk, files: Math.floor(files / 2) },
       settings.acting,
     ),
   };
@@ -120,7 +125,7 @@ export function planCapacity(room: HostRoom, cost: ReplicaCost, settings: Capaci
     // Whoever says how many are to be hot says how many are kept.
     frozen: settings.frozen ?? (settings.ready === undefined ? Math.max(LEAST_FROZEN, acting) : 0),
     bound: kinds.acting.bound,
-    places: Math.max(1, places),
+    places: Math.max(1, cpu.group ?? places),
     kinds,
   };
 }

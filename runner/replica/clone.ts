@@ -3,6 +3,7 @@ import { open } from 'node:fs/promises';
 import path from 'node:path';
 import { Machine } from '../qemu/machine.ts';
 import { reflink } from '../storage/clone.ts';
+import type { CpuGroup } from './cpu-groups.ts';
 import type { Engine } from './engine.ts';
 import { confineReplica } from './isolation.ts';
 import { checkTemplate, type Template } from './template.ts';
@@ -14,6 +15,7 @@ export async function startClone(
   uuid: string,
   folder: string,
   runFolder: string,
+  group: CpuGroup | null,
   signal: AbortSignal,
 ): Promise<Machine> {
   const diskPath = path.join(folder, 'disk.raw');
@@ -34,7 +36,7 @@ export async function startClone(
         runFolder,
         start: { kind: 'clone' },
         stateFd: state.fd,
-        confinement: { ...confinement, mergeMemory: engine.mergeMemory ?? false },
+        confinement: { ...confinement, mergeMemory: engine.mergeMemory ?? false, cpus: group?.cpus ?? null },
       },
       signal,
     );

@@ -25,3 +25,34 @@ export function emptiest(groups: readonly CpuGroup[], taken: (group: CpuGroup) =
   if (!first) throw new Error('a host has at least one group of processors');
   return rest.reduce((best, group) => (taken(group) < taken(best) ? group : best), first);
 }
+
+/** The groups of one pool, and who is in them. */
+export class CpuGroups {
+  readonly all: readonly CpuGroup[];
+  /** K: how many may act in each; null for as many as the host's plan says, wherever. */
+  readonly most: number | null;
+  readonly #split: boolean;
+
+  constructor(all: readonly CpuGroup[], most: number | null) {
+    this.all = all;
+    this.most = most;
+    this.#split = all.length > 1;
+  }
+
+  /** @param there groups of the replicas there are @returns null where one group is the whole host: nobody has to keep to it */
+  seat(there: readonly (CpuGroup | null)[]): CpuGroup | null {
+    if (!this.#split) return null;
+    return emptiest(this.all, ({ index }) => there.filter((group) => group?.index === index).length);
+  }
+
+  /** @param acting groups of those that act @returns tells how many act in a group; Infinity where no more may */
+  ranking(acting: () => readonly (CpuGroup | null)[]): (group: CpuGroup | null) => number {
+    if (!this.#split && this.most === null) return () => 0;
+    const there = new Map<number | null, number>();
+    for (const group of acting()) there.set(group?.index ?? null, (there.get(group?.index ?? null) ?? 0) + 1);
+    return (group) => {
+      const count = there.get(group?.index ?? null) ?? 0;
+      return this.most !== null && count >= this.most ? Number.POSITIVE_INFINITY : count;
+    };
+  }
+}

@@ -3,7 +3,9 @@ import type { Logger } from 'pino';
 import { chooseAccelerator } from '../qemu/accelerator.ts';
 import { findQemu } from '../qemu/binary.ts';
 import type { StorageArea } from '../storage/area.ts';
+import { cpuTopology } from '../system/cpu-topology.ts';
 import type { BuildProgress } from './build-progress.ts';
+import { CpuGroups, planGroups } from './cpu-groups.ts';
 import type { Engine } from './engine.ts';
 import { KERNEL, type KernelFolders } from './host-now.ts';
 import type { Pace } from './household.ts';
@@ -16,6 +18,7 @@ import { type PoolObserver, type StockMaker, VirtualPool } from './pool.ts';
 import { reapOwned } from './reap.ts';
 import { openRunRoot } from './run-root.ts';
 import { Shelf } from './shelf.ts';
+import type { ShelfKeeper } from './shelf-keeper.ts';
 import { Stock } from './stock.ts';
 import { ensureTemplate, type Template } from './template.ts';
 
@@ -26,6 +29,10 @@ export interface ReplicaSettings {
   ready?: number | undefined;
   /** Frozen ones kept behind the hot ones of each image; by default by demand, and none where `ready` is given. */
   frozen?: number | undefined;
+  /** Processors in each group of replicas; by default all of a NUMA node. */
+  groupCpus?: number | undefined;
+  /** K: replicas that may act in each group; by default what its processors carry. */
+  perGroup?: number | undefined;
   /** Whether the kernel may merge the memory of replicas (KSM). */
   mergeMemory?: boolean;
   accelerator: 'auto' | 'kvm' | 'tcg';
@@ -52,6 +59,8 @@ export interface PoolOrder {
   kernel?: KernelFolders;
   ledgerFolder?: string;
   pace?: Pace;
+  /** Which of several ready replicas is handed out: the first, unless it is drawn by chance, from 0 to 1. */
+  draw?: () => number;
 }
 
 /**
@@ -116,6 +125,7 @@ async function openPool(order: PoolOrder, engine: Engine, merging: Merging): Pro
       const shelf: Shelf = new Shelf(engine, template, parallel, rebuild, {
         changed: keeper.changed,
         admit: (kind) => keeper.admit(stock, kind),
+        ...{ seat: keeper.seat, ranking: () => drawn(keeper.ranking(), order.draw), restFactor: keeper.restFactor },
         cloned: (milliseconds) => {
           learner.cloned(milliseconds);
           order.observer?.cloned(template.image.name, milliseconds);
@@ -126,9 +136,19 @@ async function openPool(order: PoolOrder, engine: Engine, merging: Merging): Pro
       const stock = new Stock(shelf, learner);
       return stock;
     });
-  const { acting, ready, frozen, diskFloorBytes } = settings;
+  const { acting, ready, frozen, perGroup, diskFloorBytes } = settings;
+  const groups = new CpuGroups(planGroups(await cpuTopology(), settings.groupCpus ?? null), perGroup ?? null);
   const kernel = order.kernel ?? KERNEL;
   const folder = order.ledgerFolder ?? ledgerFolder(engine.runRoot);
-  const household = { acting, ready, frozen, diskFloorBytes, kernel, ledgerFolder: folder, pace: order.pace };
-  return new VirtualPool(engine, makeStocks, household, merging, order.observer);
+  const household = {
+    ...{ acting, ready, frozen, perGroup, groups: groups.all.length },
+    ...{ diskFloorBytes, kernel, ledgerFolder: folder, pace: order.pace },
+  };
+  return new VirtualPool(engine, makeStocks, household, groups, merging, order.observer);
+}
+
+type Ranking = ReturnType<ShelfKeeper['ranking']>;
+
+function drawn(ranking: Ranking, draw: (() => number) | undefined): Ranking {
+  return draw ? (replica) => ranking(replica) + draw() : ranking;
 }

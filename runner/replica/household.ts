@@ -13,6 +13,8 @@ export interface HouseholdSettings extends CapacitySettings {
   ledgerFolder: string;
   kernel: KernelFolders;
   pace?: Pace | undefined;
+  /** Groups of processors. */
+  groups: number;
 }
 
 /** How quickly a pool goes about it: a test has less time. */
@@ -22,6 +24,8 @@ export interface Pace {
   hotIdleMs?: number;
   frozenIdleMs?: number;
   quietMs?: number;
+  /** See `ShelfKeeper.restFactor`. */
+  restFactor?: number;
 }
 
 /** Memory and disk change slowly against this. */
@@ -30,6 +34,8 @@ const LOOK_MS = 2_000;
 const LEARN_MS = 30_000;
 /** A want that was met comes back with the next job: the pool does not grow and shrink with each. */
 const WANTED_MS = 10_000;
+/** While others act, clones for the stock take a quarter of the time of those that make them. */
+const REST_FACTOR = 3;
 /** A pool that nobody has asked for so long may let a desktop run to see what it uses. */
 const QUIET_MS = 60_000;
 
@@ -112,6 +118,10 @@ export class Household {
     // Who waits without jobs keeps others from acting for nothing.
     if (refused !== null && stock.demand.waiting > 0) this.#ledger.waits(true);
     return refused === null;
+  }
+
+  restFactor(): number {
+    return this.#acting() === 0 ? 0 : (this.#pace.restFactor ?? REST_FACTOR);
   }
 
   /** Whether this runner may have one more, whatever others have. */
@@ -257,6 +267,7 @@ export class Household {
       memoryBytes: this.#host.memoryBytes + resident,
       ...{ cpus: this.#host.cpus, diskBytes: this.#host.diskBytes },
       ...{ numaNodes: numaNodes(this.#settings.kernel), openFiles: openFilesLimit(this.#settings.kernel) },
+      groups: this.#settings.groups,
     };
     const capacity = planCapacity(room, dearest(this.#stocks.map(({ cost }) => cost)), this.#settings);
     const known = this.#capacity as Capacity | undefined;

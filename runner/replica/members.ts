@@ -7,12 +7,21 @@ export class Members {
   readonly reserved = new Set<VirtualReplica>();
   readonly busy = new Set<VirtualReplica>();
 
-  /** One in this phase that nobody has and nothing is done to. */
-  free(phase: 'hot' | 'frozen'): VirtualReplica | null {
+  /**
+   * One in this phase that nobody has and nothing is done to.
+   * @param rank the one with the least is chosen, the first of several, and none with `Infinity`
+   */
+  free(phase: 'hot' | 'frozen', rank: (replica: VirtualReplica) => number = () => 0): VirtualReplica | null {
+    let found: VirtualReplica | null = null;
+    let least = Number.POSITIVE_INFINITY;
     for (const replica of this.all) {
-      if (replica.phase === phase && !this.reserved.has(replica) && !this.busy.has(replica)) return replica;
+      if (replica.phase !== phase || this.reserved.has(replica) || this.busy.has(replica)) continue;
+      const ranked = rank(replica);
+      if (ranked >= least) continue;
+      [found, least] = [replica, ranked];
+      if (ranked === 0) break;
     }
-    return null;
+    return found;
   }
 
   count(...phases: readonly ReplicaPhase[]): number {

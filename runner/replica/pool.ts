@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Accelerator, ReplicaPhase } from '../../schemas/index.ts';
 import type { Capacity, KindCapacity } from './capacity.ts';
 import type { ImageRef, ReplicaPool, Reservation } from './contract.ts';
+import type { CpuGroup, CpuGroups } from './cpu-groups.ts';
 import type { Engine } from './engine.ts';
 import type { HostNow } from './host-now.ts';
 import { Household, type HouseholdSettings } from './household.ts';
@@ -26,6 +27,9 @@ export interface PoolObserver {
 export type StockMaker = (keeper: {
   changed(): void;
   admit(stock: Stock, kind: 'frozen' | 'hot'): string | null;
+  seat(): CpuGroup | null;
+  restFactor(): number;
+  ranking(): (replica: VirtualReplica) => number;
 }) => Stock[];
 
 /** What there is of one image, and what there is to be. */
@@ -58,6 +62,7 @@ export class VirtualPool implements ReplicaPool {
     engine: Engine,
     makeStocks: StockMaker,
     settings: HouseholdSettings,
+    groups: CpuGroups,
     merging: AsyncDisposable,
     observer?: PoolObserver,
   ) {
@@ -65,6 +70,12 @@ export class VirtualPool implements ReplicaPool {
     const stocks = makeStocks({
       changed: () => this.#changes.emit('change'),
       admit: (stock, kind) => this.#household.admit(stock, kind),
+      restFactor: () => this.#household.restFactor(),
+      seat: () => groups.seat(this.#members().map(({ group }) => group)),
+      ranking: () => {
+        const beside = groups.ranking(() => this.#actingGroups());
+        return ({ group }) => beside(group);
+      },
     });
     this.#stocks = new Map(stocks.map((stock) => [stock.shelf.image.name, stock]));
     this.images = stocks.map(({ shelf }) => shelf.image);
@@ -195,6 +206,17 @@ export class VirtualPool implements ReplicaPool {
       // Once no replica of this pool is left to be merged.
       await this.#merging[Symbol.asyncDispose]();
     }
+  }
+
+  #members(): VirtualReplica[] {
+    return [...this.#stocks.values()].flatMap(({ shelf }) => [...shelf.members]);
+  }
+
+  #actingGroups(): (CpuGroup | null)[] {
+    const isOut = (it: VirtualReplica): boolean => [...this.#stocks.values()].some(({ shelf }) => shelf.isOut(it));
+    return this.#members()
+      .filter(isOut)
+      .map(({ group }) => group);
   }
 
   async #takeReady({ shelf }: Stock, signal: AbortSignal): Promise<VirtualReplica> {

@@ -8,6 +8,7 @@ import { restoreState } from '../qemu/migration.ts';
 import { encodePng } from '../qemu/png.ts';
 import { startClone } from './clone.ts';
 import type { Diagnostics, ImageRef, Replica, SettleLimits } from './contract.ts';
+import type { CpuGroup } from './cpu-groups.ts';
 import type { Engine } from './engine.ts';
 import { watchGuest } from './guest-watch.ts';
 import { nowTicks } from './host-processes.ts';
@@ -41,6 +42,8 @@ export class VirtualReplica implements Replica {
   readonly id: string = randomUUID();
   readonly image: ImageRef;
   readonly template: Template;
+  /** The processors it keeps to; null for any. */
+  readonly group: CpuGroup | null;
   /** Made when QEMU runs, before the replica is handed out. */
   guest!: HelperGuest;
   /** Called once when a leased one is discarded, before its machine is killed: a last look at what it used. Must not throw. */
@@ -68,9 +71,11 @@ export class VirtualReplica implements Replica {
     template: Template,
     onPhase: PhaseListener = () => undefined,
     machineId: string = randomUUID().replaceAll('-', ''),
+    group: CpuGroup | null = null,
   ) {
     this.image = { name: template.image.name, digest: template.image.digest };
     this.template = template;
+    this.group = group;
     this.#engine = engine;
     this.#machineId = machineId;
     this.#onPhase = onPhase;
@@ -125,7 +130,10 @@ export class VirtualReplica implements Replica {
       };
       const folder = await takeOwnership(this.#engine.area.path, record);
       this.#record = record;
-      const machine = await startClone(this.#engine, this.template, this.id, folder, record.run_folder, this.lost);
+      const machine = await startClone(
+        ...([this.#engine, this.template, this.id, folder, record.run_folder] as const),
+        ...([this.group, this.lost] as const),
+      );
       this.#machine = machine;
       this.guest = new HelperGuest(machine.helper, machine.size, {
         name: this.template.image.manifest.user,

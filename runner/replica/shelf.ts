@@ -8,6 +8,8 @@ import type { WarmTarget } from './warm-targets.ts';
 
 /** After the first failure, doubled with each up to the last: a host in trouble is not helped by more clones. */
 const BACKOFF_MS = { first: 500, last: 60_000 };
+/** Given up at once: each takes the kernel some milliseconds of a processor. */
+const GIVEN_UP_AT_ONCE = 4;
 
 /**
  * The replicas of one image: keeps as many warm as it is told to, makes new ones in the background and gives up those that are too many.
@@ -26,6 +28,11 @@ export class Shelf {
   #trouble: ShelfTrouble | null = null;
   #retry: NodeJS.Timeout | undefined;
   #held: string | null = null;
+  /** Until then nothing is made for the stock. */
+  #restsUntilMs = 0;
+  #rest: NodeJS.Timeout | undefined;
+  /** Too many, on their way out. */
+  readonly #givenUp = new Set<VirtualReplica>();
   /** Why there is no room for one more. */
   #refused: string | null = null;
   #target: WarmTarget = { hot: 0, frozen: 0 };
@@ -79,7 +86,8 @@ export class Shelf {
 
   /** A replica that may be handed out: a hot one, else a frozen one. */
   available(): VirtualReplica | null {
-    return this.#members.free('hot') ?? this.#members.free('frozen');
+    const beside = this.#keeper.ranking();
+    return this.#members.free('hot', beside) ?? this.#members.free('frozen', beside);
   }
 
   /** Sets one aside until it is leased, discarded or put back. */
@@ -144,6 +152,8 @@ export class Shelf {
         if (!this.#hasRoom('hot')) return;
         this.#run(next, () => next.thaw());
       } else if (Math.min(warming, hot) + stock < hot + frozen) {
+        // One that is missed is made at once, what is only for the stock when there is time.
+        if (warming + stock >= hot && this.#isResting()) return;
         if (!this.#hasRoom('frozen')) return;
         this.#make();
       } else {
@@ -159,6 +169,7 @@ export class Shelf {
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#retry);
+    clearTimeout(this.#rest);
     this.#closing.abort(new Error('the pool is closed'));
     await Promise.all([...[...this.#members.all].map((replica) => this.#discard(replica)), this.#rebuilding]);
   }
@@ -171,8 +182,18 @@ export class Shelf {
       if (hotNow + this.#members.count('frozen') <= hot + frozen) return;
       const victim = (hotNow > hot ? this.#members.free('hot') : null) ?? this.#members.free('frozen');
       if (!victim || (this.#members.isLast(victim) && hot + frozen > 0)) return;
+      if (this.#givenUp.size >= GIVEN_UP_AT_ONCE) return;
+      this.#givenUp.add(victim);
       void this.#discard(victim);
     }
+  }
+
+  #isResting(): boolean {
+    const leftMs = this.#restsUntilMs - performance.now();
+    if (leftMs <= 0 || this.#keeper.restFactor() === 0) return false;
+    clearTimeout(this.#rest);
+    this.#rest = setTimeout(() => this.refill(), leftMs);
+    return true;
   }
 
   #hasRoom(kind: 'frozen' | 'hot'): boolean {
@@ -184,13 +205,16 @@ export class Shelf {
   }
 
   #make(): void {
-    const replica = new VirtualReplica(this.#engine, this.#template, () => this.#onPhase(replica));
+    const onPhase = (): void => this.#onPhase(replica);
+    const replica = new VirtualReplica(this.#engine, this.#template, onPhase, undefined, this.#keeper.seat());
     replica.beforeEnd = () => this.#keeper.ending(replica);
     this.#members.all.add(replica);
     const startedAt = performance.now();
     this.#run(replica, async () => {
       await replica.prepare();
-      this.#keeper.cloned(performance.now() - startedAt);
+      const tookMs = performance.now() - startedAt;
+      this.#restsUntilMs = performance.now() + tookMs * this.#keeper.restFactor();
+      this.#keeper.cloned(tookMs);
     });
   }
 
@@ -283,6 +307,7 @@ export class Shelf {
       this.#engine.log.error({ err: error, replica: replica.id }, 'replica not discarded whole');
     }
     this.#members.remove(replica);
+    this.#givenUp.delete(replica);
     this.#keeper.changed();
     this.refill();
   }

@@ -1,14 +1,10 @@
 import { once } from 'node:events';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { pino } from 'pino';
 import type { Image } from '../../images/store.ts';
-import { readConfig } from '../../runner/host/config.ts';
-import { createReplicaPool } from '../../runner/replica/create-pool.ts';
 import type { VirtualPool } from '../../runner/replica/pool.ts';
-import type { VirtualReplica } from '../../runner/replica/replica.ts';
-import { openArea } from '../../runner/storage/area.ts';
 import { GUEST_FAULTS, type GuestFault, prepareFault } from '../support/guest-faults.ts';
 import { median, rounded } from './figure.ts';
+import { claimNext, openBenchPool } from './pools.ts';
 
 const ROUNDS = 3;
 const FOUND_MS = 240_000;
@@ -17,17 +13,9 @@ const FOUND_MS = 240_000;
  * Brings about each fault of a guest in a replica that acts, beside one ready to take its place.
  * @returns lines to print: how long it took until it was known, and from then to the picture of the replica that is next
  */
-export async function faultTable(
-  image: Image,
-  cacheDir: string,
-  signal: AbortSignal,
-): Promise<Record<string, string>[]> {
-  const config = readConfig(process.env);
-  await using area = await openArea({ dataDir: config.dataDir, floorBytes: config.diskFloorBytes }, signal);
-  await using pool = await createReplicaPool({
-    ...{ images: [image], area, runnerId: 'bench-faults', log: pino({ level: 'silent' }), signal },
-    settings: { accelerator: config.accelerator, diskFloorBytes: config.diskFloorBytes, cacheDir, acting: 1, ready: 2 },
-  });
+export async function faultTable(image: Image, signal: AbortSignal): Promise<Record<string, string>[]> {
+  await using bench = await openBenchPool(image, 'bench-faults', { acting: 1, ready: 2 }, signal);
+  const { pool } = bench;
   const lines: Record<string, string>[] = [];
   for (const fault of GUEST_FAULTS) {
     const rounds: { foundMs: number; mendedMs: number }[] = [];
@@ -50,7 +38,7 @@ async function oneFault(
   imageName: string,
   signal: AbortSignal,
 ): Promise<{ foundMs: number; mendedMs: number }> {
-  const replica = await claim(pool, imageName, signal);
+  const replica = await claimNext(pool, imageName, signal);
   await prepareFault(replica, fault);
   while ((pool.phases().hot ?? 0) < 2) await sleep(50, undefined, { signal });
   const lost = once(replica.lost, 'abort', { signal: AbortSignal.timeout(FOUND_MS) });
@@ -59,16 +47,9 @@ async function oneFault(
   const found = performance.now();
   if (!fault.cause.test(replica.cause ?? '')) throw new Error(`${fault.name}: was taken for "${replica.cause}"`);
   await replica.discard();
-  await using next = await claim(pool, imageName, signal);
+  await using next = await claimNext(pool, imageName, signal);
   await next.screenshot(signal);
   return { foundMs: found - broken, mendedMs: performance.now() - found };
-}
-
-async function claim(pool: VirtualPool, imageName: string, signal: AbortSignal): Promise<VirtualReplica> {
-  await pool.waitReady(imageName, signal);
-  const replica = await pool.reserve(imageName)?.claim(signal);
-  if (!replica) throw new Error('a replica that was ready is not to be had');
-  return replica as VirtualReplica;
 }
 
 const inSeconds = (ms: number): string => `${rounded(ms / 1_000)} s`;

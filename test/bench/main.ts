@@ -10,12 +10,19 @@ import { costTable, episodeCost, mostPerMinute } from './breakdown.ts';
 import { episodeFigures } from './episodes.ts';
 import { faultTable } from './faults.ts';
 import { type Figure, rounded } from './figure.ts';
+import { fleetFigures } from './fleet.ts';
+import { neighbourFigures } from './neighbours.ts';
 import { replicaFigures } from './replicas.ts';
 import { storageFigures } from './storage.ts';
+import { sweep } from './sweep.ts';
 
-const GROUPS = ['replicas', 'faults', 'episodes', 'storage'] as const;
+const GROUPS = ['replicas', 'fleet', 'neighbours', 'faults', 'episodes', 'storage'] as const;
 
-const USAGE = `npm run bench -- [${GROUPS.join('|')}]... [--json FILE]
+const FLEET = 1_024;
+
+const USAGE = `npm run bench -- [${GROUPS.join('|')}]... [--json FILE] [--sweep] [--fleet N]
+--sweep: instead, the same episodes with K = 1, 2, 4, ... replicas in each group of one processor.
+--fleet: so many frozen desktops at once, ${FLEET} by default.
 Prints each figure with its baseline of the same run, their ratio, and whether the goal is met.`;
 
 /** @returns exit code: 0 when every goal is met */
@@ -33,13 +40,21 @@ export async function main(args: string[]): Promise<number> {
 async function runBench(args: string[]): Promise<number> {
   const { values, positionals } = parseArgs({
     args,
-    options: { json: { type: 'string' }, help: { type: 'boolean' } },
+    options: {
+      ...{ json: { type: 'string' }, help: { type: 'boolean' } },
+      ...{ sweep: { type: 'boolean' }, fleet: { type: 'string', default: String(FLEET) } },
+    },
     allowPositionals: true,
   });
   const unknown = positionals.find((name) => !GROUPS.some((group) => group === name));
   if (values.help || unknown !== undefined) {
     console.error(unknown === undefined ? USAGE : `there is no group ${unknown}\n${USAGE}`);
     return unknown === undefined ? 0 : 2;
+  }
+  const fleet = Number(values.fleet);
+  if (!Number.isInteger(fleet) || fleet < 1) {
+    console.error(`--fleet ${values.fleet}: must be a whole number from 1 on\n${USAGE}`);
+    return 2;
   }
   const wanted = new Set(positionals.length > 0 ? positionals : GROUPS);
   using interrupt = new Interrupt();
@@ -50,10 +65,17 @@ async function runBench(args: string[]): Promise<number> {
   const [image] = await buildImages(['debian-desktop'], cacheDir, signal);
   if (!image) throw new Error('the image was not built');
 
+  if (values.sweep) {
+    const { rows, summary } = await sweep(image, signal);
+    console.log(`${table(rows)}\n${summary}`);
+    return 0;
+  }
   const figures: Figure[] = [];
   if (wanted.has('replicas')) figures.push(...(await replicaFigures(image, cacheDir, signal)));
+  if (wanted.has('fleet')) figures.push(...(await fleetFigures(image, fleet, signal)));
+  if (wanted.has('neighbours')) figures.push(...(await neighbourFigures(image, signal)));
   if (wanted.has('faults')) {
-    console.log(`Faults of a guest, median of three:\n${table(await faultTable(image, cacheDir, signal))}\n`);
+    console.log(`Faults of a guest, median of three:\n${table(await faultTable(image, signal))}\n`);
   }
   if (wanted.has('episodes')) {
     const cost = await episodeCost(image, cacheDir, signal);

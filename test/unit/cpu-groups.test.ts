@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { emptiest, planGroups } from '../../runner/replica/cpu-groups.ts';
+import { CpuGroups, emptiest, planGroups } from '../../runner/replica/cpu-groups.ts';
 import { cpuTopology, parseCpuList } from '../../runner/system/cpu-topology.ts';
 
 describe('groups of processors', () => {
@@ -67,6 +67,24 @@ describe('groups of processors', () => {
         }
       }),
     );
+  });
+
+  it('nobody keeps to one that is the whole host, and all of them rank the same', () => {
+    const groups = new CpuGroups(planGroups({ nodes: [[0, 1]] }, null), null);
+    expect(groups.seat([])).toBeNull();
+    expect(groups.ranking(() => [null, null])(null)).toBe(0);
+  });
+
+  it('have no more acting than K, whatever their number', () => {
+    const one = new CpuGroups(planGroups({ nodes: [[0, 1]] }, null), 2);
+    expect(one.ranking(() => [null])(null)).toBe(1);
+    expect(one.ranking(() => [null, null])(null)).toBe(Number.POSITIVE_INFINITY);
+    const two = new CpuGroups(planGroups({ nodes: [[0, 1]] }, 1), 1);
+    const [first, second] = two.all;
+    if (!first || !second) throw new Error('two groups');
+    expect(two.seat([first])).toBe(second);
+    const beside = two.ranking(() => [first]);
+    expect([beside(first), beside(second)]).toEqual([Number.POSITIVE_INFINITY, 0]);
   });
 
   it('are filled evenly', () => {

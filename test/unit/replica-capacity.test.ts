@@ -37,6 +37,9 @@ describe('capacity', () => {
   });
 
   it('is what a setting says', () => {
+    expect(planCapacity({ ...room, groups: 2 }, cost, { ...floor, perGroup: 2 })).toMatchObject({
+      ...{ acting: 4, bound: 'group', places: 4 },
+    });
     expect(planCapacity(room, cost, { ...floor, acting: 1 })).toMatchObject({ acting: 1, ready: 1, bound: 'setting' });
     expect(planCapacity(room, cost, { ...floor, acting: 9, ready: 2 })).toMatchObject({
       ...{ acting: 9, ready: 2, frozen: 0, bound: 'setting', places: 6 },
