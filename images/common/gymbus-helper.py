@@ -12,6 +12,7 @@ ends with them; those calls are per thread on Linux.
 
 import base64
 import binascii
+import collections
 import ctypes
 import errno
 import fcntl
@@ -20,6 +21,7 @@ import json
 import os
 import pwd
 import queue
+import re
 import select
 import signal
 import stat
@@ -42,6 +44,9 @@ DEFAULT_OUTPUT = 256 << 10
 MAX_IN_FLIGHT = 128
 # How long X may take for one round trip before it counts as hung.
 X_ALIVE_S = 2.0
+# How long an application may take to answer a ping, and the X server a whole look at its windows, before it is said so.
+PING_WAIT_S = 1.0
+X_HEALTH_S = 5.0
 # The kernel learns of its new generation by an ACPI interrupt that may come just after our request.
 RESEED_WAIT_S = 0.5
 # A command may leave a child behind that holds its output open: how long to wait for more after it ended.
@@ -232,9 +237,16 @@ def start(message, **streams):
         raise Refused('EINVAL', 'env must map names to strings')
     user = user_of(message, 'user')
     cwd = field(message, 'cwd', str, user.home)
-    return subprocess.Popen(
+    process = subprocess.Popen(
         argv, cwd=cwd, env={**user.env, **extra}, user=user.uid, group=user.gid, extra_groups=user.groups,
         start_new_session=True, close_fds=True, **streams)
+    # What is started is not spared when memory runs out, as we are.
+    try:
+        with open(f'/proc/{process.pid}/oom_score_adj', 'w', encoding='ascii') as score:
+            score.write('0')
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # over already
+    return process
 
 
 def drain(files):
@@ -501,7 +513,7 @@ def op_arm(_message):
     global reseeded
     os.lseek(kmsg, 0, os.SEEK_END)
     reseeded = False
-    for worker in (looking, typing):
+    for worker in (looking, typing, watching):
         worker.call(lambda session: session.display.sync(), 5)
     users.clear()
     user_of({}, 'user')
@@ -650,6 +662,7 @@ class XWorker:
 
 looking = XWorker()
 typing = XWorker()
+watching = XWorker()
 
 
 def op_pointer(_message):
@@ -789,36 +802,54 @@ class Keyboard:
         return None if code is None else (code, 0)
 
 
-def ping_focused(session, wait_s):
-    """Wait until the focused application has handled what it was sent: it answers a window manager's ping in order.
-    False when it does not take part or not in time."""
-    active = session.property(session.root, '_NET_ACTIVE_WINDOW')
-    if active is None or not len(active) or not active[0]:
-        return False
-    window = session.display.create_resource_object('window', active[0])
+def ping(session, window_ids, wait_s):
+    """Ask the applications of these windows whether they have handled all they were sent, as a window manager does: they
+    answer in order. The answers that are missing after so long: the windows that did not give one. Windows whose
+    applications take no part, or that were closed meanwhile, are in neither."""
+    protocols, request = session.atom('WM_PROTOCOLS'), session.atom('_NET_WM_PING')
+    session.root.change_attributes(event_mask=X.SubstructureNotifyMask)
     try:
-        ping = session.atom('_NET_WM_PING')
-        if ping not in (session.property(window, 'WM_PROTOCOLS', Xatom.ATOM) or []):
-            return False
-        session.pings += 1
-        session.root.change_attributes(event_mask=X.SubstructureNotifyMask)
-        window.send_event(xevent.ClientMessage(
-            window=window, client_type=session.atom('WM_PROTOCOLS'), data=(32, [ping, session.pings, window.id, 0, 0])))
+        asked = set()
+        for window_id in window_ids:
+            window = session.display.create_resource_object('window', window_id)
+            try:
+                if request in (session.property(window, 'WM_PROTOCOLS', Xatom.ATOM) or []):
+                    asked.add(window_id)
+            except (xerror.BadWindow, xerror.BadDrawable):
+                continue
+        missing = dict.fromkeys(asked)
+        for window_id in missing:
+            session.pings += 1
+            missing[window_id] = session.pings
+            # To one closed meanwhile it is an error that python-xlib prints, and nobody answers: the caller finds no such window.
+            session.display.create_resource_object('window', window_id).send_event(xevent.ClientMessage(
+                window=window_id, client_type=protocols, data=(32, [request, session.pings, window_id, 0, 0])))
         session.display.sync()
         deadline = time.monotonic() + wait_s
-        while True:
+        while missing:
             while session.display.pending_events():
                 got = session.display.next_event()
-                if got.type & 0x7f == X.ClientMessage and got.data[1][:3].tolist() == [ping, session.pings, window.id]:
-                    return True
+                if got.type & 0x7f != X.ClientMessage:
+                    continue
+                kind, stamp, window_id = got.data[1][:3].tolist()
+                if kind == request and missing.get(window_id) == stamp:
+                    del missing[window_id]
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([session.display.fileno()], [], [], left)[0]:
-                return False
-    except (xerror.BadWindow, xerror.BadDrawable):
-        return False
+            if not missing or left <= 0 or not select.select([session.display.fileno()], [], [], left)[0]:
+                break
+        return asked - set(missing), set(missing)
     finally:
         session.root.change_attributes(event_mask=X.NoEventMask)
         session.display.sync()
+
+
+def ping_focused(session, wait_s):
+    """Wait until the focused application has handled what it was sent. False when it takes no part or not in time."""
+    active = session.property(session.root, '_NET_ACTIVE_WINDOW')
+    if active is None or not len(active) or not active[0]:
+        return False
+    answered, _ = ping(session, [active[0]], wait_s)
+    return bool(answered)
 
 
 def type_text(session, text, interval_s):
@@ -863,6 +894,45 @@ def type_text(session, text, interval_s):
     return {}
 
 
+def processor_ticks(pid):
+    """What a process has used of the processor, in clock ticks; None when there is none."""
+    try:
+        with open(f'/proc/{pid}/stat', encoding='utf-8', errors='replace') as file:
+            fields = file.read().rpartition(')')[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(fields[11]) + int(fields[12])
+
+
+def check_windows(session):
+    """Every window whose application answers pings, and whether it did; what its process has used tells a busy one from
+    one that hangs."""
+    windows = list(session.property(session.root, '_NET_CLIENT_LIST') or [])
+    answered, silent = ping(session, windows, PING_WAIT_S)
+    found = [{'id': window_id, 'answered': True} for window_id in answered]
+    for window_id in silent:
+        window = session.display.create_resource_object('window', window_id)
+        try:
+            pid = session.property(window, '_NET_WM_PID')
+            names = window.get_wm_class()
+            title = session.property(window, '_NET_WM_NAME')
+        except (xerror.BadWindow, xerror.BadDrawable):
+            continue
+        pid = int(pid[0]) if pid is not None and len(pid) else None
+        found.append({
+            'id': window_id, 'answered': False, 'class': names[1] if names else '', 'title': decoded(title),
+            'ticks': None if pid is None else processor_ticks(pid),
+        })
+    return found
+
+
+def op_health(_message):
+    try:
+        return {'x_answers': True, 'windows': watching.call(check_windows, X_HEALTH_S)}
+    except Refused:
+        return {'x_answers': False, 'windows': []}
+
+
 def op_type_text(message):
     text = field(message, 'text', str)
     interval_s = field(message, 'interval_ms', (int, float), 0) / 1000
@@ -878,6 +948,7 @@ AT_ONCE = {'ping': lambda message: {}, 'clock': op_clock, 'memory': op_memory, '
 OPS = {
     'restore': op_restore, 'arm': op_arm, 'exec': op_exec, 'spawn': op_spawn, 'read_file': op_read_file,
     'write_file': op_write_file, 'type_text': op_type_text, 'pointer': op_pointer, 'desktop': op_desktop,
+    'health': op_health,
 }
 
 
@@ -892,6 +963,72 @@ def serve(op, message):
         return {'id': identity, 'ok': False, 'code': code, 'error': str(cause)}
     except Exception as cause:  # whatever it is, the host gets an answer and the helper lives on
         return {'id': identity, 'ok': False, 'code': 'EFAULT', 'error': f'{type(cause).__name__}: {cause}'}
+
+
+class Sentinel:
+    """Tells the host of what cannot be mended here, the moment it happens: the kernel had to end a process for lack of
+    memory, the disk became read-only, the X server ended. It sleeps until then: a guest at rest pays nothing for it."""
+
+    def __init__(self, port):
+        self.port = port
+        self.kernel_log = os.open('/dev/kmsg', os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        os.lseek(self.kernel_log, 0, os.SEEK_END)
+        self.recent = collections.deque(maxlen=40)
+
+    def run(self):
+        server = None
+        while True:
+            poller = select.poll()
+            poller.register(self.kernel_log, select.POLLIN)
+            server = server if server is not None else self.find_server()
+            if server is not None:
+                poller.register(server, select.POLLIN)
+            # Without a server one is looked for, as it is while the guest boots.
+            for fd, _ in poller.poll(None if server is not None else 1000):
+                if fd == self.kernel_log:
+                    self.read_kernel_log()
+                else:
+                    os.close(server)
+                    server = None
+                    self.tell('x_server', 'the X server ended')
+
+    def find_server(self):
+        for pid in filter(str.isdigit, os.listdir('/proc')):
+            try:
+                with open(f'/proc/{pid}/comm', encoding='utf-8') as name:
+                    if name.read() == 'Xorg\n':
+                        return os.pidfd_open(int(pid))
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+        return None
+
+    def read_kernel_log(self):
+        while True:
+            try:
+                record = os.read(self.kernel_log, 8192).decode('utf-8', 'replace')
+            except BlockingIOError:
+                return
+            except BrokenPipeError:
+                continue  # records were overwritten: read on from the oldest
+            line = record.partition(';')[2].partition('\n')[0]
+            self.recent.append(line)
+            killed = re.match(r'(?:Out of memory|Memory cgroup out of memory): Killed process \d+ \((.*?)\)', line)
+            if killed:
+                self.tell('out_of_memory', f'the guest ran out of memory: its kernel ended {killed[1]}')
+            elif line.startswith('EXT4-fs') and os.statvfs('/').f_flag & os.ST_RDONLY:
+                self.tell('read_only', f'the disk of the guest became read-only ({line})')
+            elif 'soft lockup' in line:
+                self.tell('soft_lockup', f'soft lockup in the guest ({line})')
+
+    def tell(self, kind, message):
+        # The console is kept by the host, and shows little of the kernel's log.
+        try:
+            with open('/dev/ttyS0', 'w', encoding='utf-8') as console:
+                console.write('\r\n'.join([*self.recent, f'gymbus-helper: {message}', '']))
+        except OSError:
+            pass
+        line = json.dumps({'id': None, 'fault': kind, 'message': message}).encode('ascii') + b'\n'
+        self.port.write(line, self.port.generation)
 
 
 class Helper:
@@ -963,9 +1100,11 @@ def main():
     renew_boot_id()
     user_of({}, 'user')
     user_of({}, 'root')
+    port = Port(PORT)
+    threading.Thread(target=Sentinel(port).run, daemon=True).start()
     gc.collect()
     gc.freeze()
-    Helper(Port(PORT)).run()
+    Helper(port).run()
 
 
 if __name__ == '__main__':

@@ -128,7 +128,7 @@ export const debianDesktop: Recipe = Recipe.parse({
   video_memory_mib: 8,
   disk_mib: 3072,
   kernel_command_line: [
-    'root=/dev/vda rw console=ttyS0 quiet loglevel=3 systemd.show_status=0 fsck.mode=skip net.ifnames=0',
+    'root=/dev/vda rw console=ttyS0 quiet loglevel=4 systemd.show_status=0 fsck.mode=skip net.ifnames=0',
     // Nothing in the guest asks for the accounts of pressure and of memory by group, which cost each switch and each page.
     'mitigations=off nokaslr audit=0 apparmor=0 psi=0 cgroup_disable=memory nowatchdog init_on_alloc=0 transparent_hugepage=never',
     'vt.global_cursor_default=0 panic=-1',

@@ -29,6 +29,9 @@ export const DESCRIPTOR = { state: 3, qmp: 4, helper: 5, serial: 6, memory: 7, d
 
 const DISK_SET = 1;
 
+/** The helper's port, by which QEMU names it when the guest opens or closes it. */
+export const HELPER_PORT = 'helper-port';
+
 /** How a machine comes to life. */
 export type Start =
   | { kind: 'boot'; kernelPath: string; initrdPath: string; cmdline: string }
@@ -63,7 +66,7 @@ export function hardwareArguments(hardware: Hardware): string[] {
     ...['-netdev', 'user,id=net,restrict=on', '-device', 'virtio-net-pci,netdev=net,romfile='],
     ...['-device', 'virtio-serial-pci'],
     ...['-device', 'virtserialport,chardev=agent,name=org.qemu.guest_agent.0'],
-    ...['-device', 'virtserialport,chardev=helper,name=gymbus.0'],
+    ...['-device', `virtserialport,chardev=helper,name=gymbus.0,id=${HELPER_PORT}`],
     ...['-serial', 'chardev:serial'],
   ];
 }

@@ -12,6 +12,9 @@ const Reply = z.looseObject({
   error: z.string().optional(),
 });
 
+/** What the helper tells without being asked: something in the guest broke that cannot be mended there. */
+const Fault = z.object({ fault: z.string().max(64), message: z.string().max(2_000) });
+
 /**
  * Client of the resident helper inside the guest. Requests go out as they come and are answered in any order.
  * A request that got no answer may have been served.
@@ -19,8 +22,11 @@ const Reply = z.looseObject({
 export class HelperClient {
   readonly #lines: JsonLines;
   readonly #replies = new Replies();
+  readonly #onFault: (message: string) => void;
 
-  constructor(stream: Duplex) {
+  /** @param onFault told what broke in the guest, in words */
+  constructor(stream: Duplex, onFault: (message: string) => void = () => undefined) {
+    this.#onFault = onFault;
     this.#lines = new JsonLines(
       stream,
       (value) => this.#take(value),
@@ -85,9 +91,19 @@ export class HelperClient {
     this.#lines.destroy();
   }
 
+  /** The helper is gone, and with it whatever it was doing. */
+  fail(reason: string): void {
+    this.#replies.failAll(new GuestSilent(reason));
+  }
+
   #take(value: unknown): boolean {
     const parsed = Reply.safeParse(value);
-    if (!parsed.success || parsed.data.id === null) return false;
+    if (!parsed.success || parsed.data.id === null) {
+      const fault = Fault.safeParse(value);
+      if (fault.success) this.#onFault(fault.data.message);
+      // Of no use beyond the first: a guest must not flood its host with them.
+      return false;
+    }
     const { id, ok, code, error } = parsed.data;
     if (ok) return this.#replies.answer(id, value);
     return this.#replies.fail(id, new HelperError(code ?? 'EUNKNOWN', error ?? 'the guest gave no reason'));

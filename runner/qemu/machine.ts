@@ -1,7 +1,7 @@
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { ScreenSize } from '../../functions/guest.ts';
-import { type Hardware, type MachineIdentity, machineArguments } from './arguments.ts';
+import { type Hardware, HELPER_PORT, type MachineIdentity, machineArguments } from './arguments.ts';
 import { within } from './deadline.ts';
 import { ReplicaLost } from './errors.ts';
 import { HelperClient } from './helper.ts';
@@ -40,6 +40,9 @@ const GREETING_DEADLINE_MS = 20_000;
 /** Between the end of a channel and that of its process. */
 const EXIT_DEADLINE_MS = 1_000;
 
+/** A guest that shuts down ends the helper first, and then says what it does. */
+const REASON_GRACE_MS = 300;
+
 /** One QEMU and the channels to it. Every way it can end aborts `lost`, with the first cause. */
 export class Machine {
   readonly qmp: QmpClient;
@@ -48,6 +51,8 @@ export class Machine {
   readonly processors: Processors;
   readonly input: InputDevices;
   readonly size: ScreenSize;
+  /** Of the QEMU guest agent, the guest's second voice. */
+  readonly agentSocket: string;
   readonly #process: QemuProcess;
   readonly #runFolder: string;
   /** Resolves when it is known how the process ended. */
@@ -59,14 +64,16 @@ export class Machine {
     this.#process = process;
     this.#runFolder = settings.runFolder;
     this.size = settings.hardware.screen;
+    this.agentSocket = agentSocketIn(settings.runFolder);
     this.qmp = new QmpClient(process.qmp);
-    this.helper = new HelperClient(process.helper);
+    this.helper = new HelperClient(process.helper, (fault) => this.lose(fault));
     this.screen = new Screen(this.qmp, settings.runFolder);
     this.processors = new Processors(this.qmp, process.pid);
     this.input = new InputDevices(machineInput(this.qmp, this.helper, this.processors), this.size);
     this.qmp.on('event', (event) => {
       const cause = endingEvent(event);
       if (cause) this.lose(cause, { byHost: event.name === 'BLOCK_IO_ERROR' });
+      if (closesHelperPort(event)) this.#helperDied();
     });
     this.#ended = process.exited.then(async (exit) => {
       const verdict = exit.signal === null ? null : await settings.confinement.verdict().catch(() => null);
@@ -80,7 +87,7 @@ export class Machine {
    */
   static async start(settings: MachineSettings, signal = new AbortController().signal): Promise<Machine> {
     await using files = await openMachineFiles(settings, settings.confinement.user);
-    const sockets = { agentSocket: path.join(settings.runFolder, 'agent.sock') };
+    const sockets = { agentSocket: agentSocketIn(settings.runFolder) };
     const { name, hardware, identity, qemuPath, confinement } = settings;
     const args = machineArguments(name, hardware, identity, sockets, files.start);
     const process = await QemuProcess.start(qemuPath, args, confinement, files.fds).catch(async (error: unknown) => {
@@ -124,7 +131,22 @@ export class Machine {
 
   /** The first cause stays. */
   lose(cause: string, options: { byHost?: boolean } = {}): void {
-    if (!this.lost.aborted) this.#lost.abort(new ReplicaLost(cause, options));
+    if (this.lost.aborted) return;
+    this.#lost.abort(new ReplicaLost(cause, options));
+    // Whoever still waits for the guest is told why no answer comes.
+    this.helper.fail(cause);
+  }
+
+  /** The registers of all its processors, as QEMU's monitor prints them. @throws QmpSilent, QmpError */
+  registers(): Promise<string> {
+    return this.qmp.execute('human-monitor-command', { 'command-line': 'info registers -a' });
+  }
+
+  /** It is started again by itself, but without what it was doing for us, and nobody knows what else ended with it. */
+  #helperDied(): void {
+    const cause = 'the helper in the guest died';
+    this.helper.fail(cause);
+    setTimeout(() => this.lose(cause), REASON_GRACE_MS).unref();
   }
 
   run(): Promise<unknown> {
@@ -144,6 +166,12 @@ export class Machine {
     })();
     return this.#killed;
   }
+}
+
+const agentSocketIn = (runFolder: string): string => path.join(runFolder, 'agent.sock');
+
+function closesHelperPort({ name, data }: QmpEvent): boolean {
+  return name === 'VSERPORT_CHANGE' && data.id === HELPER_PORT && data.open === false;
 }
 
 /** Events after which there is nothing left to play with, in words. */

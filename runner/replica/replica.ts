@@ -9,6 +9,7 @@ import { encodePng } from '../qemu/png.ts';
 import { startClone } from './clone.ts';
 import type { Diagnostics, ImageRef, Replica, SettleLimits } from './contract.ts';
 import type { Engine } from './engine.ts';
+import { watchGuest } from './guest-watch.ts';
 import { nowTicks } from './host-processes.ts';
 import { DESKTOP_PASSWORD } from './image-files.ts';
 import { cgroupsOf } from './isolation.ts';
@@ -158,7 +159,14 @@ export class VirtualReplica implements Replica {
       }
       this.lost.throwIfAborted();
       this.#apply({ type: 'lease' });
+      void this.#watch();
     });
+  }
+
+  /** What hangs in a guest that plays is this replica's end: its attempt is played again on another. */
+  async #watch(): Promise<void> {
+    const fault = await watchGuest(this.machine, this.lost);
+    if (fault !== null) this.condemn(fault);
   }
 
   async screenshot(signal: AbortSignal): Promise<Buffer> {
@@ -270,8 +278,15 @@ export class VirtualReplica implements Replica {
   #startTimer(): void {
     clearTimeout(this.#timer);
     const { phase } = this.#state;
-    if (phase === 'failed' || phase === 'discarded') return;
-    this.#timer = setTimeout(() => this.#apply({ type: 'expired' }), PHASE_DEADLINE_MS[phase]);
+    if (phase === 'discarded') return;
+    this.#timer = setTimeout(() => this.#expire(), PHASE_DEADLINE_MS[phase]);
     this.#timer.unref();
+  }
+
+  /** The phase's time is over. */
+  #expire(): void {
+    this.#apply({ type: 'expired' });
+    // Failed, and nobody wanted a last look at it; should it resist, whoever keeps it says so.
+    if (this.phase === 'discarded') this.discard().catch(() => undefined);
   }
 }

@@ -8,11 +8,12 @@ import { table } from '../../runner/cli/table.ts';
 import { readConfig } from '../../runner/host/config.ts';
 import { costTable, episodeCost, mostPerMinute } from './breakdown.ts';
 import { episodeFigures } from './episodes.ts';
+import { faultTable } from './faults.ts';
 import { type Figure, rounded } from './figure.ts';
 import { replicaFigures } from './replicas.ts';
 import { storageFigures } from './storage.ts';
 
-const GROUPS = ['replicas', 'episodes', 'storage'] as const;
+const GROUPS = ['replicas', 'faults', 'episodes', 'storage'] as const;
 
 const USAGE = `npm run bench -- [${GROUPS.join('|')}]... [--json FILE]
 Prints each figure with its baseline of the same run, their ratio, and whether the goal is met.`;
@@ -51,6 +52,9 @@ async function runBench(args: string[]): Promise<number> {
 
   const figures: Figure[] = [];
   if (wanted.has('replicas')) figures.push(...(await replicaFigures(image, cacheDir, signal)));
+  if (wanted.has('faults')) {
+    console.log(`Faults of a guest, median of three:\n${table(await faultTable(image, cacheDir, signal))}\n`);
+  }
   if (wanted.has('episodes')) {
     const cost = await episodeCost(image, cacheDir, signal);
     console.log(`Where the processor time of a ten-step episode goes:\n${table(costTable(cost))}`);

@@ -1,7 +1,9 @@
+import { readFile } from 'node:fs/promises';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
   FIRST_STATE,
+  NEXT,
   PHASE_DEADLINE_MS,
   type ReplicaEvent,
   type ReplicaState,
@@ -40,6 +42,20 @@ describe('replica state', () => {
 
   it('knows every phase of the wire contract', () => {
     expect([...ORDER].sort()).toEqual([...ReplicaPhase.options].sort());
+  });
+
+  it('has the steps that the diagram at the head of its file shows, and no others', async () => {
+    const source = await readFile('runner/replica/state.ts', 'utf8');
+    const line = source.split('\n').find((text) => text.includes('-->')) ?? '';
+    const [first, ...rest] = line.replace(/^ \*\s*/, '').split(/\s+/);
+    const drawn: Record<string, Record<string, string>> = {};
+    for (let from = first ?? '', at = 0; at < rest.length; at += 2) {
+      const to = rest[at + 1] ?? '';
+      drawn[from] = { [(rest[at] ?? '').replaceAll(/^--|-->$/g, '')]: to };
+      from = to;
+    }
+    expect({ ...drawn, leased: {} }).toEqual(NEXT);
+    expect(Object.keys(drawn)).toHaveLength(5);
   });
 
   it('never goes back, whatever happens', () => {
@@ -81,8 +97,23 @@ describe('replica state', () => {
     );
   });
 
-  it('leaves every phase when its time is over', () => {
+  it('has a deadline in every phase but the last, and leaves it then, whatever came before', () => {
+    fc.assert(
+      fc.property(fc.array(anyEvent), (events) => {
+        const state = run(events).at(-1) ?? FIRST_STATE;
+        if (state.phase === 'discarded') return true;
+        return PHASE_DEADLINE_MS[state.phase] > 0 && transition(state, { type: 'expired' }).phase !== state.phase;
+      }),
+    );
+  });
+
+  it('says which phase took too long; one that failed is then discarded, its cause kept', () => {
+    expect(transition({ phase: 'failed', cause: 'first' }, { type: 'expired' })).toEqual({
+      phase: 'discarded',
+      cause: 'first',
+    });
     for (const [phase, ms] of Object.entries(PHASE_DEADLINE_MS)) {
+      if (phase === 'failed') continue;
       const state = { phase: ReplicaPhase.parse(phase), cause: null };
       expect(transition(state, { type: 'expired' })).toEqual({
         phase: 'failed',

@@ -1,0 +1,84 @@
+import { createConnection } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { QmpSilent } from '../qemu/errors.ts';
+import type { Machine } from '../qemu/machine.ts';
+
+const AGENT_DEADLINE_MS = 5_000;
+/** Looks at the processor, so far apart: a kernel that works and one that spins differ only over some time. */
+const SAMPLES = 10;
+const SAMPLE_MS = 100;
+
+/** What a processor was doing at one moment. */
+export interface ProcessorSample {
+  /** Privilege level: 0 the kernel, 3 a program. */
+  level: number;
+  halted: boolean;
+  /** Where it was, in hex. */
+  at: string;
+}
+
+/**
+ * Why a guest's helper is silent, as far as can be seen from outside: by its second voice, the QEMU guest agent, and by what its processors
+ * are doing. @throws the signal's reason
+ */
+export async function nameSilence(machine: Machine, signal: AbortSignal): Promise<string> {
+  if (await agentAnswers(machine.agentSocket, signal)) return 'the helper in the guest hangs; its agent answers';
+  const samples: ProcessorSample[] = [];
+  try {
+    for (let n = 0; n < SAMPLES; n += 1) {
+      samples.push(...parseRegisters(await machine.registers()));
+      await sleep(SAMPLE_MS, undefined, { signal });
+    }
+  } catch (error) {
+    if (error instanceof QmpSilent) return 'qemu itself does not answer';
+    throw error;
+  }
+  return nameSamples(samples);
+}
+
+/** Pure. */
+export function nameSamples(samples: readonly ProcessorSample[]): string {
+  const [first] = samples;
+  const silent = 'the guest is silent';
+  if (!first) return silent;
+  if (samples.every(({ halted }) => halted)) return `${silent}: its processor sleeps, and nothing wakes it`;
+  if (samples.every(({ halted, level }) => !halted && level === 0)) {
+    return `${silent}: soft lockup, its kernel keeps the processor (at ${samples.at(-1)?.at})`;
+  }
+  // The kernel's clock interrupts a program, too.
+  if (
+    samples.every(({ halted }) => !halted) &&
+    samples.filter(({ level }) => level !== 0).length > samples.length / 2
+  ) {
+    return `${silent}: a program keeps its processor from all others`;
+  }
+  return `${silent}, though its processor works`;
+}
+
+/** Reads what QEMU's monitor prints of each processor for `info registers -a`. */
+export function parseRegisters(text: string): ProcessorSample[] {
+  return [...text.matchAll(/^[RE]IP=([0-9a-f]+) .*\bCPL=(\d) .*\bHLT=(\d)/gm)].map(([, at = '', level, halted]) => ({
+    at,
+    level: Number(level),
+    halted: halted === '1',
+  }));
+}
+
+/** Whether the QEMU guest agent answers a ping. */
+function agentAnswers(socketPath: string, signal: AbortSignal): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = createConnection(socketPath);
+    const finish = (answers: boolean): void => {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', onAbort);
+      socket.destroy();
+      resolve(answers);
+    };
+    const onAbort = (): void => finish(false);
+    const timer = setTimeout(onAbort, AGENT_DEADLINE_MS);
+    signal.addEventListener('abort', onAbort, { once: true });
+    socket.once('error', onAbort);
+    socket.once('data', () => finish(true));
+    socket.write('{"execute": "guest-ping"}\n');
+  });
+}
