@@ -20,8 +20,10 @@ export async function startClone(
 ): Promise<Machine> {
   const diskPath = path.join(folder, 'disk.raw');
   await checkTemplate(template);
-  await reflink(template.diskPath, diskPath);
-  const confinement = await confineReplica(engine.isolation, uuid, template.hardware);
+  const [confinement] = await both(
+    confineReplica(engine.isolation, uuid, template.hardware),
+    reflink(template.diskPath, diskPath),
+  );
   const state = await open(template.statePath, 'r');
   let machine: Machine;
   try {
@@ -51,4 +53,12 @@ export async function startClone(
     throw error;
   }
   return machine;
+}
+
+/** Where one fails the other is waited for: it makes what is cleared up afterwards. */
+async function both<A, B>(one: Promise<A>, other: Promise<B>): Promise<[A, B]> {
+  const [first, second] = await Promise.allSettled([one, other]);
+  if (first.status === 'rejected') throw first.reason;
+  if (second.status === 'rejected') throw second.reason;
+  return [first.value, second.value];
 }
