@@ -31,7 +31,7 @@ type ImageIndex = z.infer<typeof ImageIndex>;
 
 /** What an image is made of in the cache; the manifest tells the rest. */
 const FILES = ['image.json', 'packages.lock', 'vmlinuz', 'initrd', 'disk.raw'];
-/** 100 bytes a chunk: this is an image of 2 TiB. */
+/** Of a disk of 1 TiB, at 150 bytes a chunk, with room. */
 const MOST_INDEX_BYTES = 16 << 20;
 
 const prefixOf = ({ name, digest }: Pick<Image, 'name' | 'digest'>): string => objectKeys.image(name, digest);
