@@ -155,6 +155,8 @@ describe('a profile', () => {
     expect(figure('step_cpu_ms')).toBeGreaterThan(0);
     expect(figure('acting_cpu')).toBeGreaterThan(0);
     expect(figure('acting_cpu')).toBeLessThan(8);
+    const episodes = (name: Figure) => (after?.figures[name]?.count ?? 0) - (before?.figures[name]?.count ?? 0);
+    expect([episodes('acting_bytes'), episodes('acting_cpu'), episodes('episode_disk_bytes')]).toEqual([1, 1, 1]);
   });
 
   it("counts a replica's own memory as its map does, at a fraction of the cost", async () => {
