@@ -71,12 +71,16 @@ const MOST_ACTING_PER_CPU = 32;
 /** Fewer frozen ones behind the hot ones are no stock. */
 const LEAST_FROZEN = 2;
 
+/** Jobs of tomorrow may use more than those that were measured: what has been admitted cannot be taken back. */
+const ACTING_MARGIN = 1.5;
+
 export function costOf(estimates: Estimates): ReplicaCost {
   const of = (figure: keyof Estimates): number => estimates[figure].value ?? 0;
   return {
     frozenBytes: of('frozen_bytes'),
     hotBytes: Math.max(of('hot_bytes'), of('frozen_bytes')),
-    actingBytes: Math.max(of('acting_bytes'), of('hot_bytes')),
+    // What is assumed is the worst there can be.
+    actingBytes: Math.max(of('acting_bytes') * (estimates.acting_bytes.assumed ? 1 : ACTING_MARGIN), of('hot_bytes')),
     actingCpus: Math.max(of('acting_cpu'), 1 / MOST_ACTING_PER_CPU),
     diskBytes: of('episode_disk_bytes'),
   };

@@ -64,6 +64,7 @@ export class VirtualReplica implements Replica {
   readonly #discardListeners: (() => void)[] = [];
   #wasLeased = false;
   #looks = 0;
+  #lastLook: Promise<void> | undefined;
 
   /** @param machineId its guest's identity, 32 hex digits */
   constructor(
@@ -248,7 +249,9 @@ export class VirtualReplica implements Replica {
 
   async #discard(): Promise<void> {
     this.#apply({ type: 'discard' });
-    if (this.#wasLeased) await this.beforeEnd?.();
+    // Whoever hears of the discard may discard it, too, while this call is not over: all wait for the one look.
+    if (this.#wasLeased) this.#lastLook ??= this.beforeEnd?.();
+    await this.#lastLook;
     await this.#machine?.kill();
     await this.#work;
     // A machine that was only just being started when the discard began.

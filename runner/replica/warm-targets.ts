@@ -7,7 +7,7 @@
  * runner must hold a replica before it may ask for a job.
  *
  * What does not fit is taken in this order: hot ones of images without jobs waiting, then hot ones of the others, then frozen ones, those
- * of images without jobs first. A hot one gives back some 80 MiB and costs the next claim a gate, 0.25 s of a processor; a frozen one gives
+ * of images without jobs first. A hot one gives back 50 to 80 MiB and costs the next claim a gate, 0.25 s of a processor; a frozen one gives
  * 15 MiB and costs a clone, 0.1 s: the hot one gives more than twice as much for what is lost, and the picture of a frozen one is there at once.
  */
 export interface ImageDemand {

@@ -58,11 +58,19 @@ describe.skipIf(!available('fault'))('what a runner tells of its replicas', () =
     expect(value('gymbus_disk_available_bytes')).toBeGreaterThan(2 ** 30);
     expect(value('gymbus_capacity_replicas{kind="frozen"')).toBeGreaterThan(10);
 
-    const [status] = await readRunners(gym.bus);
-    expect(status).toMatchObject({
-      capacity: { acting: 1, ready: 1, frozen: 2, bound: 'setting', kinds: { acting: { count: 1, bound: 'setting' } } },
-      warm: [{ image: 'debian-desktop', hot: 1, frozen: 2, waiting: 0, refused: null }],
-    });
+    // A beat comes every ten seconds.
+    await expect
+      .poll(async () => (await readRunners(gym.bus))[0], { timeout: 30_000 })
+      .toMatchObject({
+        capacity: {
+          acting: 1,
+          ready: 1,
+          frozen: 2,
+          bound: 'setting',
+          kinds: { acting: { count: 1, bound: 'setting' } },
+        },
+        warm: [{ image: 'debian-desktop', hot: 1, frozen: 2, waiting: 0, refused: null }],
+      });
 
     const { stdout, exitCode } = await gym.cli('capacity', '--json');
     expect(exitCode).toBe(0);

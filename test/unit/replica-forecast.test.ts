@@ -11,7 +11,7 @@ const profile = mergeSamples(
   emptyProfile({ image: 'desk', image_digest: 'd', accelerator: 'tcg', memory_mib: 1_024 }),
   {
     ...{ frozen_bytes: many(16 * mib), hot_bytes: many(80 * mib), idle_bytes: many(90 * mib), clone_ms: many(100) },
-    ...{ acting_bytes: many(300 * mib), acting_cpu: many(0.05), step_cpu_ms: many(50), idle_cpu: many(0.01) },
+    ...{ acting_bytes: many(200 * mib), acting_cpu: many(0.05), step_cpu_ms: many(50), idle_cpu: many(0.01) },
     episode_disk_bytes: many(20 * mib),
   },
 );

@@ -97,17 +97,18 @@ describe('under pressure', () => {
 
 describe('demand', () => {
   it('makes hot ones ahead of claims; an image that is not asked for gives them back, then all but one frozen', async () => {
-    await using pool = await open({ acting: 2 }, { ...quick, hotIdleMs: 4_000, frozenIdleMs: 12_000 });
+    await using pool = await open({ acting: 2 }, { ...quick, hotIdleMs: 4_000, frozenIdleMs: 45_000 });
+    // However long it takes to make them: jobs wait.
+    pool.expect(image, 7);
     await reaches(pool, { hot: 2, frozen: 2 });
+    await sleep(5_000);
+    expect(pool.phases()).toEqual({ hot: 2, frozen: 2 });
+    pool.expect(image, 0);
     await reaches(pool, { frozen: 2 });
     await reaches(pool, { frozen: 1 });
     pool.expect(image, 7);
     await reaches(pool, { hot: 2, frozen: 2 });
     expect(pool.states()).toMatchObject([{ image, waiting: 7, target: { hot: 2, frozen: 2 }, refused: null }]);
-    await sleep(5_000);
-    expect(pool.phases(), 'jobs wait').toEqual({ hot: 2, frozen: 2 });
-    pool.expect(image, 0);
-    await reaches(pool, { frozen: 1 });
     const replica = await claim(pool);
     expect(replica.phase).toBe('leased');
     await replica.discard();
@@ -155,6 +156,8 @@ describe('a profile', () => {
     expect(figure('step_cpu_ms')).toBeGreaterThan(0);
     expect(figure('acting_cpu')).toBeGreaterThan(0);
     expect(figure('acting_cpu')).toBeLessThan(8);
+    const episodes = (name: Figure) => (after?.figures[name]?.count ?? 0) - (before?.figures[name]?.count ?? 0);
+    expect([episodes('acting_bytes'), episodes('acting_cpu'), episodes('episode_disk_bytes')]).toEqual([1, 1, 1]);
   });
 
   it("counts a replica's own memory as its map does, at a fraction of the cost", async () => {
