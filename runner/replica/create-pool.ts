@@ -1,26 +1,22 @@
 import { availableParallelism } from 'node:os';
 import type { Logger } from 'pino';
-import { chooseAccelerator } from '../qemu/accelerator.ts';
-import { findQemu } from '../qemu/binary.ts';
 import type { StorageArea } from '../storage/area.ts';
 import { cpuTopology } from '../system/cpu-topology.ts';
 import type { BuildProgress } from './build-progress.ts';
 import { CpuGroups, planGroups } from './cpu-groups.ts';
-import type { Engine } from './engine.ts';
 import { KERNEL, type KernelFolders } from './host-now.ts';
 import type { Pace } from './household.ts';
 import type { ImageFiles } from './image-files.ts';
-import { openIsolation, sayIsolation } from './isolation.ts';
-import { type Merging, openMerging } from './ksm.ts';
 import { Learner } from './learner.ts';
 import { ledgerFolder } from './ledger.ts';
+import { type OpenEngine, openEngine } from './open-engine.ts';
 import { type PoolObserver, type StockMaker, VirtualPool } from './pool.ts';
 import { reapOwned } from './reap.ts';
-import { openRunRoot } from './run-root.ts';
 import { Shelf } from './shelf.ts';
 import type { ShelfKeeper } from './shelf-keeper.ts';
 import { Stock } from './stock.ts';
 import { ensureTemplate, type Template } from './template.ts';
+import { collectTemplates } from './template-collect.ts';
 
 export interface ReplicaSettings {
   /** Replicas that may act at once; by default from memory, processors and disk. */
@@ -69,35 +65,22 @@ export interface PoolOrder {
  * @throws what a template cannot be made for
  */
 export async function createReplicaPool(order: PoolOrder): Promise<VirtualPool> {
-  const { area, runnerId, settings, log, signal } = order;
+  const { area, runnerId, log } = order;
   const [first] = order.images;
   if (!first) throw new Error('no image to serve: build one first');
   const reaped = await reapOwned(area.path, runnerId);
   if (reaped.replicas > 0) log.info(reaped, 'reaped what an earlier process left behind');
-  const qemu = await findQemu();
-  const isolation = await openIsolation({ qemuUser: settings.qemuUser, runnerId });
-  sayIsolation(isolation, log);
-  const { accelerator, reason } = await chooseAccelerator({
-    wanted: settings.accelerator,
-    qemu,
-    kernelPath: first.kernelPath,
-    user: isolation.user,
-    cacheDir: settings.cacheDir,
-    signal,
-  });
-  log.info({ accelerator, reason, qemu: qemu.version }, 'accelerator');
-  const runRoot = await openRunRoot();
-  const merging = await openMerging(runRoot, settings.mergeMemory ?? false, log, order.kernel);
+  const opened = await openEngine(order, first.kernelPath);
   try {
-    const engine: Engine = { area, runnerId, qemu, accelerator, isolation, runRoot, mergeMemory: merging.on, log };
-    return await openPool(order, engine, merging);
+    return await openPool(order, opened);
   } catch (error) {
-    await merging[Symbol.asyncDispose]();
+    await opened[Symbol.asyncDispose]();
     throw error;
   }
 }
 
-async function openPool(order: PoolOrder, engine: Engine, merging: Merging): Promise<VirtualPool> {
+async function openPool(order: PoolOrder, opened: OpenEngine): Promise<VirtualPool> {
+  const { engine } = opened;
   const { settings, signal } = order;
   const make = async (image: ImageFiles, until: AbortSignal): Promise<Template> => {
     let built = false;
@@ -115,6 +98,7 @@ async function openPool(order: PoolOrder, engine: Engine, merging: Merging): Pro
   };
   const templates: Template[] = [];
   for (const image of order.images) templates.push(await make(image, signal));
+  await collectTemplates(engine, templates);
   const learners = await Promise.all(templates.map((template) => Learner.open(engine, template)));
 
   const parallel = Math.max(1, Math.floor(availableParallelism() / 2));
@@ -144,7 +128,7 @@ async function openPool(order: PoolOrder, engine: Engine, merging: Merging): Pro
     ...{ acting, ready, frozen, perGroup, groups: groups.all.length },
     ...{ diskFloorBytes, kernel, ledgerFolder: folder, pace: order.pace },
   };
-  return new VirtualPool(engine, makeStocks, household, groups, merging, order.observer);
+  return new VirtualPool(engine, makeStocks, household, groups, opened, order.observer);
 }
 
 type Ranking = ReturnType<ShelfKeeper['ranking']>;

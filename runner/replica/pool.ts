@@ -54,7 +54,7 @@ export class VirtualPool implements ReplicaPool {
   readonly #stocks: ReadonlyMap<string, Stock>;
   readonly #household: Household;
   readonly #observer: PoolObserver | undefined;
-  readonly #merging: AsyncDisposable;
+  readonly #resources: AsyncDisposable;
   readonly #changes = new EventEmitter<{ change: [] }>();
   #closed: Promise<void> | undefined;
 
@@ -63,7 +63,7 @@ export class VirtualPool implements ReplicaPool {
     makeStocks: StockMaker,
     settings: HouseholdSettings,
     groups: CpuGroups,
-    merging: AsyncDisposable,
+    resources: AsyncDisposable,
     observer?: PoolObserver,
   ) {
     this.#changes.setMaxListeners(0);
@@ -82,7 +82,7 @@ export class VirtualPool implements ReplicaPool {
     this.accelerator = engine.accelerator;
     this.#engine = engine;
     this.#observer = observer;
-    this.#merging = merging;
+    this.#resources = resources;
     this.#household = new Household(engine, stocks, settings);
     this.#household.start();
   }
@@ -203,8 +203,8 @@ export class VirtualPool implements ReplicaPool {
       await Promise.all([...this.#stocks.values()].map(({ shelf }) => shelf.close()));
     } finally {
       await this.#household.close();
-      // Once no replica of this pool is left to be merged.
-      await this.#merging[Symbol.asyncDispose]();
+      // Once no replica of this pool is left to be merged, or to read its template.
+      await this.#resources[Symbol.asyncDispose]();
     }
   }
 

@@ -58,6 +58,7 @@ export async function ensureTemplate(
   hardware: Hardware = imageHardware(image, engine.accelerator),
 ): Promise<Template> {
   const key = await templateKey(image, engine, hardware);
+  await engine.uses.hold(key, signal);
   const found = await findTemplate(engine, image, hardware, key);
   if (found) return withPages(engine, found, signal);
   progress({ phase: 'waiting', fraction: 0, message: 'waiting for the right to make the template' });

@@ -12,6 +12,8 @@ export interface LockOptions {
   waitMs?: number;
   /** Called once when another process holds it and is waited for. */
   onWait?: () => void;
+  /** Whether others may hold it, too, as long as they all share it. */
+  shared?: boolean;
   /** What `LockHeld` says. */
   held?: string;
   signal?: AbortSignal | undefined;
@@ -27,15 +29,16 @@ const HELD_EXIT = 75;
  * @throws LockHeld; the signal's reason
  */
 export async function lockFile(file: string, options: LockOptions = {}): Promise<AsyncDisposable> {
-  const { waitMs, onWait, held = `${file} is locked by another process`, signal } = options;
+  const { waitMs, onWait, shared = false, held = `${file} is locked by another process`, signal } = options;
   signal?.throwIfAborted();
   await mkdir(path.dirname(file), { recursive: true });
   const handle = await open(file, 'a');
   try {
-    let taken = await flock(handle, ['--nonblock'], signal);
+    const kind = shared ? '--shared' : '--exclusive';
+    let taken = await flock(handle, [kind, '--nonblock'], signal);
     if (!taken && waitMs !== 0) {
       onWait?.();
-      taken = await flock(handle, waitMs === undefined ? [] : ['--wait', String(waitMs / 1_000)], signal);
+      taken = await flock(handle, [kind, ...(waitMs === undefined ? [] : ['--wait', String(waitMs / 1_000)])], signal);
     }
     if (!taken) throw new LockHeld(held);
   } catch (error) {
@@ -47,11 +50,11 @@ export async function lockFile(file: string, options: LockOptions = {}): Promise
 }
 
 /** @returns false when another has it */
-function flock(handle: FileHandle, wait: string[], signal: AbortSignal | undefined): Promise<boolean> {
+function flock(handle: FileHandle, how: string[], signal: AbortSignal | undefined): Promise<boolean> {
   return new Promise((resolve, reject) => {
     const fail = (why: string) => reject(new Error(`cannot lock: ${why} (flock is part of util-linux)`));
     // Detached: a terminal's Ctrl-C ends its waiting by the signal, with its reason, and not before.
-    const tool = spawn('flock', ['--exclusive', '--conflict-exit-code', String(HELD_EXIT), ...wait, '3'], {
+    const tool = spawn('flock', [...how, '--conflict-exit-code', String(HELD_EXIT), '3'], {
       stdio: ['ignore', 'ignore', 'ignore', handle.fd],
       detached: true,
       ...(signal ? { signal } : {}),

@@ -2,13 +2,9 @@ import os from 'node:os';
 import { pino } from 'pino';
 import type { Image } from '../../images/store.ts';
 import { readConfig } from '../../runner/host/config.ts';
-import { chooseAccelerator } from '../../runner/qemu/accelerator.ts';
-import { findQemu } from '../../runner/qemu/binary.ts';
 import { readStat } from '../../runner/qemu/proc-stat.ts';
-import type { Engine } from '../../runner/replica/engine.ts';
-import { openIsolation } from '../../runner/replica/isolation.ts';
+import { openEngine } from '../../runner/replica/open-engine.ts';
 import { VirtualReplica } from '../../runner/replica/replica.ts';
-import { openRunRoot } from '../../runner/replica/run-root.ts';
 import { ensureTemplate } from '../../runner/replica/template.ts';
 import { openArea } from '../../runner/storage/area.ts';
 import { playBare } from './bare-episode.ts';
@@ -33,21 +29,11 @@ export interface PartCost {
 export async function episodeCost(image: Image, cacheDir: string, signal: AbortSignal): Promise<PartCost[]> {
   const config = readConfig(process.env);
   await using area = await openArea({ dataDir: config.dataDir, floorBytes: config.diskFloorBytes }, signal);
-  const qemu = await findQemu();
-  const isolation = await openIsolation({ qemuUser: config.qemuUser, runnerId: 'bench-cost' });
-  const { accelerator } = await chooseAccelerator({
-    ...{ wanted: config.accelerator, qemu, kernelPath: image.kernelPath, user: isolation.user, cacheDir, signal },
-  });
   const log = pino({ level: 'silent' });
-  const engine: Engine = {
-    area,
-    runnerId: 'bench-cost',
-    qemu,
-    accelerator,
-    isolation,
-    runRoot: await openRunRoot(),
-    log,
-  };
+  const { accelerator, qemuUser, diskFloorBytes } = config;
+  const settings = { accelerator, qemuUser, diskFloorBytes, cacheDir };
+  await using opened = await openEngine({ area, runnerId: 'bench-cost', settings, log, signal }, image.kernelPath);
+  const { engine } = opened;
   const template = await ensureTemplate(engine, image, () => undefined, signal);
   const account = new Account();
   for (let number = 0; number < EPISODES; number += 1) {

@@ -6,18 +6,16 @@ import { execa } from 'execa';
 import { pino } from 'pino';
 import type { Image } from '../../images/store.ts';
 import { readConfig } from '../../runner/host/config.ts';
-import { chooseAccelerator } from '../../runner/qemu/accelerator.ts';
-import { findQemu } from '../../runner/qemu/binary.ts';
 import { HelperGuest } from '../../runner/qemu/guest.ts';
 import { Machine } from '../../runner/qemu/machine.ts';
 import { createReplicaPool } from '../../runner/replica/create-pool.ts';
 import type { Engine } from '../../runner/replica/engine.ts';
 import { DESKTOP_PASSWORD } from '../../runner/replica/image-files.ts';
-import { confineTemplate, openIsolation } from '../../runner/replica/isolation.ts';
+import { confineTemplate } from '../../runner/replica/isolation.ts';
+import { openEngine } from '../../runner/replica/open-engine.ts';
 import type { VirtualPool } from '../../runner/replica/pool.ts';
 import { awaitDesktop } from '../../runner/replica/readiness.ts';
 import { VirtualReplica } from '../../runner/replica/replica.ts';
-import { openRunRoot } from '../../runner/replica/run-root.ts';
 import { ensureTemplate, type Template } from '../../runner/replica/template.ts';
 import { standStill } from '../../runner/replica/template-build.ts';
 import { imageHardware } from '../../runner/replica/template-key.ts';
@@ -40,12 +38,10 @@ export async function replicaFigures(image: Image, cacheDir: string, signal: Abo
   const config = readConfig(process.env);
   const log = pino({ level: 'silent' });
   await using area = await openArea({ dataDir: config.dataDir, floorBytes: config.diskFloorBytes }, signal);
-  const qemu = await findQemu();
-  const isolation = await openIsolation({ qemuUser: config.qemuUser, runnerId: RUNNER });
-  const { accelerator } = await chooseAccelerator({
-    ...{ wanted: config.accelerator, qemu, kernelPath: image.kernelPath, user: isolation.user, cacheDir, signal },
-  });
-  const engine: Engine = { area, runnerId: RUNNER, qemu, accelerator, isolation, runRoot: await openRunRoot(), log };
+  const { accelerator, qemuUser, diskFloorBytes } = config;
+  const settings = { accelerator, qemuUser, diskFloorBytes, cacheDir };
+  await using opened = await openEngine({ area, runnerId: RUNNER, settings, log, signal }, image.kernelPath);
+  const { engine } = opened;
   const template = await ensureTemplate(engine, image, () => undefined, signal);
 
   const reboot = await timeReboot(engine, image, signal);

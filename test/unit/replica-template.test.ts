@@ -7,19 +7,24 @@ import { writePpm } from '../../runner/qemu/picture.ts';
 import type { Engine } from '../../runner/replica/engine.ts';
 import type { ImageFiles } from '../../runner/replica/image-files.ts';
 import { ensureTemplate, type Template, templatesFolder } from '../../runner/replica/template.ts';
+import { collectTemplates } from '../../runner/replica/template-collect.ts';
 import { imageHardware, templateKey } from '../../runner/replica/template-key.ts';
 import { stampOf, type TemplateRecord } from '../../runner/replica/template-record.ts';
+import { TemplateUses, templateUseFile } from '../../runner/replica/template-uses.ts';
 import { StorageFull } from '../../runner/storage/errors.ts';
 import { lockFile } from '../../runner/system/lock.ts';
 
 const GIB = 2 ** 30;
+let data: string;
 let area: string;
 let freeBytes: number;
 let image: ImageFiles;
 let engine: Engine;
 
 beforeEach(async () => {
-  area = await mkdtemp(path.join(tmpdir(), 'gymbus-template-'));
+  data = await mkdtemp(path.join(tmpdir(), 'gymbus-template-'));
+  area = path.join(data, 'area');
+  await mkdir(area);
   freeBytes = 100 * GIB;
   image = {
     name: 'desk',
@@ -41,12 +46,16 @@ beforeEach(async () => {
       [Symbol.asyncDispose]: async () => undefined,
     },
     ...{ runnerId: 'test', accelerator: 'tcg', runRoot: path.join(area, 'run'), log: pino({ level: 'silent' }) },
+    uses: new TemplateUses(area),
     isolation: { user: null, cgroups: null, description: { user: '', limits: '' } },
     // Nothing boots here: where a template is not found, making it ends at this.
     qemu: { path: '/no/such/qemu', version: '0', digest: 'none' },
   };
 });
-afterEach(() => rm(area, { recursive: true }));
+afterEach(async () => {
+  await engine.uses[Symbol.asyncDispose]();
+  await rm(data, { recursive: true });
+});
 
 /** A template as a build leaves it. @returns its folder */
 async function place(): Promise<string> {
@@ -106,5 +115,59 @@ describe('making a template', () => {
     await expect(ensure()).rejects.toBeInstanceOf(StorageFull);
     await expect(ensure()).rejects.toThrow(/^the template of desk may need 1\.1 GiB in .*, and 1\.0 GiB are free: /);
     expect(await readdir(templatesFolder(area))).toEqual([]);
+  });
+});
+
+describe('templates that nobody needs', () => {
+  const week = 7 * 24 * 3_600_000;
+  /** Another template beside the current one. @returns its key */
+  async function another(key: string, record: Partial<TemplateRecord>): Promise<string> {
+    const folder = path.join(templatesFolder(area), key);
+    await mkdir(folder, { recursive: true });
+    const { record: own } = await ensure();
+    await writeFile(path.join(folder, 'template.json'), JSON.stringify({ ...own, key, ...record }));
+    return key;
+  }
+  const collect = async (nowMs?: number): Promise<string[]> => collectTemplates(engine, [await ensure()], nowMs);
+
+  it('are removed when a newer build of their image, or another QEMU, has one', async () => {
+    await place();
+    const old = [
+      await another('0a', { image_digest: 'e'.repeat(64) }),
+      await another('0b', { qemu_version: '-1' }),
+      await another('0c', { image: 'elsewhere', image_digest: 'f'.repeat(64) }),
+      // The same in all of that: of another machine that somebody wants, e.g. with more memory.
+      await another('0d', {}),
+    ];
+    expect((await collect()).sort()).toEqual(old.slice(0, 2));
+    expect(await readdir(templatesFolder(area))).toEqual(expect.arrayContaining(old.slice(2)));
+    expect(await ensure()).toMatchObject({ key: expect.any(String) });
+  });
+
+  it('are removed after a week without use, whatever they are of', async () => {
+    await place();
+    const unreadable = path.join(templatesFolder(area), '0e');
+    await mkdir(unreadable);
+    const other = await another('0c', { image: 'elsewhere' });
+    expect(await collect()).toEqual([]);
+    const used = new TemplateUses(area);
+    await used.hold(other, new AbortController().signal);
+    await used[Symbol.asyncDispose]();
+    await utimes(unreadable, 0, 0);
+    await utimes(path.join(templatesFolder(area), other), 0, 0);
+    expect(await collect()).toEqual(['0e']);
+    expect(await collect(Date.now() + week + 60_000)).toEqual([other]);
+  });
+
+  it('stay while a process uses them, and those that are being made', async () => {
+    await place();
+    const old = await another('0a', { image_digest: 'e'.repeat(64) });
+    await mkdir(path.join(templatesFolder(area), '.building-0f-x'));
+    await using others = new TemplateUses(area);
+    await others.hold(old, new AbortController().signal);
+    expect(await collect(Date.now() + 2 * week)).toEqual([]);
+    await others[Symbol.asyncDispose]();
+    expect(await collect()).toEqual([old]);
+    expect(await readdir(path.dirname(templateUseFile(area, old)))).toContain(old);
   });
 });

@@ -1,22 +1,19 @@
-import { readdir, readFile, rm } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pino } from 'pino';
 import { buildImage } from '../../images/build.ts';
 import { findRecipe } from '../../images/recipes.ts';
 import { defaultCacheDir, findImage, type Image } from '../../images/store.ts';
-import { chooseAccelerator } from '../../runner/qemu/accelerator.ts';
-import { findQemu } from '../../runner/qemu/binary.ts';
 import { createReplicaPool, type PoolOrder, type ReplicaSettings } from '../../runner/replica/create-pool.ts';
 import type { Engine } from '../../runner/replica/engine.ts';
 import { qemuProcesses } from '../../runner/replica/host-processes.ts';
-import { openIsolation } from '../../runner/replica/isolation.ts';
+import { openEngine } from '../../runner/replica/open-engine.ts';
 import { replicasFolder } from '../../runner/replica/ownership.ts';
 import type { VirtualPool } from '../../runner/replica/pool.ts';
 import { VirtualReplica } from '../../runner/replica/replica.ts';
-import { openRunRoot } from '../../runner/replica/run-root.ts';
-import { ensureTemplate, type Template, templatesFolder } from '../../runner/replica/template.ts';
-import { TemplateRecord } from '../../runner/replica/template-record.ts';
+import { ensureTemplate, type Template } from '../../runner/replica/template.ts';
+import { collectTemplates } from '../../runner/replica/template-collect.ts';
 import { openArea, type StorageArea } from '../../runner/storage/area.ts';
 import { cgroupsOf } from '../support/cgroups.ts';
 
@@ -48,21 +45,11 @@ export interface Fixture extends AsyncDisposable {
 export async function openFixture(runnerId: string): Promise<Fixture> {
   const image = await testImage();
   const area = await openArea({ dataDir, floorBytes: FLOOR_BYTES });
-  const qemu = await findQemu();
-  const isolation = await openIsolation({ qemuUser: undefined, runnerId });
-  const { accelerator } = await chooseAccelerator({
-    ...{
-      wanted: settings.accelerator,
-      qemu,
-      kernelPath: image.kernelPath,
-      user: isolation.user,
-      cacheDir,
-      signal: never,
-    },
-  });
-  const engine: Engine = { area, runnerId, qemu, accelerator, isolation, runRoot: await openRunRoot(), log };
-  await dropOldTemplates(area.path, image);
+  const order = { area, runnerId, log, signal: never, ledgerFolder };
+  const opened = await openEngine({ ...order, settings }, image.kernelPath);
+  const { engine } = opened;
   const template = await ensureTemplate(engine, image, () => undefined, never);
+  await collectTemplates(engine, [template]);
   const owned: AsyncDisposable[] = [];
   const keep = <T extends AsyncDisposable>(thing: T): T => {
     owned.push(thing);
@@ -78,12 +65,13 @@ export async function openFixture(runnerId: string): Promise<Fixture> {
       return replica;
     },
     pool: async (own = {}, id = runnerId, more = {}) => {
-      const order = { images: [image], area, runnerId: id, log, signal: never, ledgerFolder };
-      return keep(await createReplicaPool({ ...order, ...more, settings: { ...settings, ...own } }));
+      const whole = { ...order, images: [image], runnerId: id, ...more, settings: { ...settings, ...own } };
+      return keep(await createReplicaPool(whole));
     },
     [Symbol.asyncDispose]: async () => {
       await Promise.all(owned.map((thing) => thing[Symbol.asyncDispose]()));
       const left = await leftovers(engine);
+      await opened[Symbol.asyncDispose]();
       await area[Symbol.asyncDispose]();
       if (left.length > 0) throw new Error(`left behind: ${left.join(', ')}`);
     },
@@ -110,18 +98,6 @@ export async function leftovers(engine: Engine): Promise<string[]> {
     ...runFolders.map((name) => `run folder ${name}`),
     ...(await cgroupsOf(engine.runnerId)).map((folder) => `cgroup ${folder}`),
   ];
-}
-
-/** Of builds of this image that are no longer the newest: each takes a gigabyte. Another run may still be at work on one made not long ago. */
-async function dropOldTemplates(area: string, { name, digest }: Image): Promise<void> {
-  const folder = templatesFolder(area);
-  for (const key of await readdir(folder).catch(() => [])) {
-    const text = await readFile(path.join(folder, key, 'template.json'), 'utf8').catch(() => null);
-    const record = text === null ? undefined : TemplateRecord.safeParse(JSON.parse(text)).data;
-    if (record?.image !== name || record.image_digest === digest) continue;
-    if (Date.now() - Date.parse(record.created_at) < 6 * 3_600_000) continue;
-    await rm(path.join(folder, key), { recursive: true });
-  }
 }
 
 /** Runs a shell command in a guest, as root or the desktop's user. @returns its standard output, trimmed @throws when it fails */
