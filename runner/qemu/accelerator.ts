@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import { constants } from 'node:fs';
-import { access, mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { access, mkdir, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { release } from 'node:os';
 import path from 'node:path';
 import { z } from 'zod';
@@ -36,16 +36,24 @@ const Choice = z.object({ accelerator: z.enum(['kvm', 'tcg']), reason: z.string(
 const FIRMWARE_DEADLINE_MS = 10_000;
 const KERNEL_DEADLINE_MS = 15_000;
 
-/** Found out once per QEMU, kernel and host, then remembered. A wish other than `auto` is followed without a test. */
+/** That KVM does not work may have been a host too busy to boot a guest in time, or is mended since. */
+const NO_KVM_MS = 24 * 3_600_000;
+
+/**
+ * Found out once per QEMU, kernel and host, then remembered: that KVM works for ever, that it does not for a day.
+ * A wish other than `auto` is followed without a test.
+ */
 export async function chooseAccelerator(question: AcceleratorQuestion): Promise<AcceleratorChoice> {
   const { wanted } = question;
   if (wanted !== 'auto') return { accelerator: wanted, reason: `GYMBUS_ACCEL=${wanted}` };
   const file = path.join(question.cacheDir, 'accelerator', `${await hostKey(question)}.json`);
   // A file that is not whole (a power failure, a full disk) is as good as none.
-  const known = await readFile(file, 'utf8')
-    .then((text) => Choice.parse(JSON.parse(text)))
+  const known = await Promise.all([readFile(file, 'utf8'), stat(file)])
+    .then(([text, { mtimeMs }]) => ({ ...Choice.parse(JSON.parse(text)), ageMs: Date.now() - mtimeMs }))
     .catch(() => null);
-  if (known) return known;
+  if (known && (known.accelerator === 'kvm' || known.ageMs < NO_KVM_MS)) {
+    return { accelerator: known.accelerator, reason: known.reason };
+  }
   const choice = await probe(question);
   // What cannot be remembered is found out again next time.
   await remember(file, choice).catch(() => undefined);

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdtemp, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -37,6 +37,22 @@ describe('what is remembered of an accelerator', () => {
       expect(await choose(folder)).toBe('tcg');
       expect(await readFile(file, 'utf8')).toBe(whole);
     }
+  });
+
+  it('is asked again after a day, when it was that KVM does not work', async () => {
+    await choose(folder);
+    const [name = ''] = await readdir(path.join(folder, 'accelerator'));
+    const file = path.join(folder, 'accelerator', name);
+    const remembered = async (accelerator: 'kvm' | 'tcg', hours: number): Promise<boolean> => {
+      await writeFile(file, JSON.stringify({ accelerator, reason: 'as it was' }));
+      const then = Date.now() / 1_000 - hours * 3_600;
+      await utimes(file, then, then);
+      await choose(folder);
+      return (await readFile(file, 'utf8')).includes('as it was');
+    };
+    expect([await remembered('tcg', 23), await remembered('tcg', 25), await remembered('kvm', 1_000)]).toEqual([
+      ...[true, false, true],
+    ]);
   });
 
   it('need not be remembered', async () => {
