@@ -225,7 +225,7 @@ export class VirtualReplica implements Replica {
 
   discard(): Promise<void> {
     this.#discarded ??= this.#discard().finally(() => {
-      for (const listener of this.#discardListeners) listener();
+      for (const listener of this.#discardListeners) this.#tell(listener);
     });
     return this.#discarded;
   }
@@ -293,7 +293,16 @@ export class VirtualReplica implements Replica {
       // A leased one is left to be looked at until its user discards it. Should the kill fail, the discard meets it again.
       if (from !== 'leased' && to === 'failed') this.#machine?.kill(cause).catch(() => undefined);
     }
-    this.#onPhase(this, from);
+    this.#tell(() => this.#onPhase(this, from));
+  }
+
+  /** What is told here may come from a timer or from QEMU: an error in it would end the whole runner, and every other replica. */
+  #tell(listener: () => void): void {
+    try {
+      listener();
+    } catch (error) {
+      this.#engine.log.error({ err: error, replica: this.id }, 'whoever keeps a replica failed to hear of it');
+    }
   }
 
   #startTimer(): void {

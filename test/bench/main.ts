@@ -11,7 +11,7 @@ import { episodeFigures } from './episodes.ts';
 import { faultTable } from './faults.ts';
 import { type Figure, rounded } from './figure.ts';
 import { fleetFigures } from './fleet.ts';
-import { neighbourFigures } from './neighbours.ts';
+import { neighbourFigures, sicknessFigures } from './neighbours.ts';
 import { replicaFigures } from './replicas.ts';
 import { storageFigures } from './storage.ts';
 import { sweep } from './sweep.ts';
@@ -73,7 +73,9 @@ async function runBench(args: string[]): Promise<number> {
   const figures: Figure[] = [];
   if (wanted.has('replicas')) figures.push(...(await replicaFigures(image, cacheDir, signal)));
   if (wanted.has('fleet')) figures.push(...(await fleetFigures(image, fleet, signal)));
-  if (wanted.has('neighbours')) figures.push(...(await neighbourFigures(image, signal)));
+  if (wanted.has('neighbours')) {
+    figures.push(...(await neighbourFigures(image, signal)), ...(await sicknessFigures(image, signal)));
+  }
   if (wanted.has('faults')) {
     console.log(`Faults of a guest, median of three:\n${table(await faultTable(image, signal))}\n`);
   }

@@ -1,12 +1,20 @@
+import { pino } from 'pino';
 import type { Image } from '../../images/store.ts';
+import { readConfig } from '../../runner/host/config.ts';
+import { openEngine } from '../../runner/replica/open-engine.ts';
 import type { VirtualPool } from '../../runner/replica/pool.ts';
 import type { VirtualReplica } from '../../runner/replica/replica.ts';
+import { ensureTemplate } from '../../runner/replica/template.ts';
+import { openArea } from '../../runner/storage/area.ts';
+import { fare } from '../support/neighbours.ts';
 import { type Figure, rounded } from './figure.ts';
 import { claimNext, openBenchPool } from './pools.ts';
 
 /** Steps measured in each round. */
 const STEPS = 120;
 const ACTING = 2;
+const SOUND = 56;
+const SICK = 8;
 /** More than are made while the steps are taken. */
 const STORM = 400;
 
@@ -28,6 +36,36 @@ export async function neighbourFigures(image: Image, signal: AbortSignal): Promi
     {
       ...{ figure: 'clones made meanwhile, paced', value: paced.clones, unit: '', baseline: unpaced.clones },
       ...{ ratio: rounded(paced.clones / Math.max(1, unpaced.clones)), goal: 'reported', met: true },
+    },
+  ];
+}
+
+/** Success and p95 of 56 replicas beside 8 whose state managers are sick, against 64 that are sound, in the same run. */
+export async function sicknessFigures(image: Image, signal: AbortSignal): Promise<Figure[]> {
+  const { dataDir, cacheDir, diskFloorBytes, accelerator, qemuUser } = readConfig(process.env);
+  await using area = await openArea({ dataDir, floorBytes: diskFloorBytes }, signal);
+  const settings = { accelerator, qemuUser, diskFloorBytes, cacheDir };
+  const order = { area, runnerId: 'bench-sickness', settings, log: pino({ level: 'silent' }), signal };
+  await using opened = await openEngine(order, image.kernelPath);
+  const template = await ensureTemplate(opened.engine, image, () => undefined, signal);
+  const control = await fare(opened.engine, template, { replicas: SOUND, sick: 0 });
+  const beside = await fare(opened.engine, template, { replicas: SOUND + SICK, sick: SICK });
+  const [p95, baseline] = [beside, control].map(({ stepMs }) => stepMs[Math.floor(stepMs.length * 0.95)] ?? Number.NaN);
+  const ratio = (baseline ?? Number.NaN) / (p95 ?? Number.NaN);
+  return [
+    {
+      ...{ figure: `replicas that succeed beside ${SICK} sick ones`, value: beside.succeeded, unit: '' },
+      ...{ baseline: control.succeeded, ratio: beside.succeeded / control.succeeded, goal: `${SOUND}` },
+      met: beside.succeeded === SOUND,
+    },
+    {
+      ...{
+        figure: 'p95 of their steps',
+        value: rounded(p95 ?? Number.NaN),
+        unit: 'ms',
+        baseline: rounded(baseline ?? Number.NaN),
+      },
+      ...{ ratio: rounded(ratio), goal: '> 0.67', met: ratio > 0.67 },
     },
   ];
 }
