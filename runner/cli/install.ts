@@ -72,6 +72,7 @@ export async function installForTests(cacheDir: string, signal: AbortSignal): Pr
 /** Certificates of test servers, and the environment that foreign clients in Python live in. */
 const TEST_PACKAGES: readonly PackageRequirement[] = [
   { package: 'openssl', tools: ['openssl'] },
+  { package: 'qemu-utils', tools: ['qemu-img'] },
   {
     package: 'python3-venv',
     tools: ['python3'],

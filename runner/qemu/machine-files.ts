@@ -44,7 +44,10 @@ export async function openMachineFiles(places: MachinePlaces, user: MachineUser 
     opened.push(disk);
     const diskToRead = await open(diskPath, 'r');
     opened.push(diskToRead);
-    const fds = { state: stateFd, memory: memory.fd, disk: disk.fd, diskToRead: diskToRead.fd };
+    const base = start.kind === 'clone' && start.overlayOf !== null ? await open(start.overlayOf, 'r') : null;
+    if (base) opened.push(base);
+    const ofDisk = { disk: disk.fd, diskToRead: diskToRead.fd, base: base?.fd ?? null };
+    const fds = { state: stateFd, memory: memory.fd, ...ofDisk };
     return { fds, start: found, [Symbol.asyncDispose]: close };
   } catch (error) {
     await close();

@@ -21,6 +21,8 @@ export interface InheritedFds {
   /** For reading and writing. */
   disk: number;
   diskToRead: number;
+  /** The disk under an overlay, for reading; null where the disk is none. */
+  base: number | null;
 }
 
 /** One QEMU process: started tied to this one, its standard error kept, its exit observed. */
@@ -73,6 +75,7 @@ export class QemuProcess {
         fds.memory,
         fds.disk,
         fds.diskToRead,
+        fds.base ?? 'ignore',
       ],
     });
     if (child.pid === undefined) {

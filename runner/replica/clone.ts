@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { open } from 'node:fs/promises';
 import path from 'node:path';
 import { Machine } from '../qemu/machine.ts';
-import { reflink } from '../storage/clone.ts';
+import { overlay, reflink } from '../storage/clone.ts';
 import type { CpuGroup } from './cpu-groups.ts';
 import type { Engine } from './engine.ts';
 import { confineReplica } from './isolation.ts';
@@ -18,11 +18,12 @@ export async function startClone(
   group: CpuGroup | null,
   signal: AbortSignal,
 ): Promise<Machine> {
-  const diskPath = path.join(folder, 'disk.raw');
+  const overlays = engine.area.cloning === 'overlay';
+  const diskPath = path.join(folder, overlays ? 'disk.qcow2' : 'disk.raw');
   await checkTemplate(template);
   const [confinement] = await both(
     confineReplica(engine.isolation, uuid, template.hardware),
-    reflink(template.diskPath, diskPath),
+    (overlays ? overlay : reflink)(template.diskPath, diskPath),
   );
   const state = await open(template.statePath, 'r');
   let machine: Machine;
@@ -36,7 +37,7 @@ export async function startClone(
         memoryPath: template.memoryPath,
         diskPath,
         runFolder,
-        start: { kind: 'clone' },
+        start: { kind: 'clone', overlayOf: overlays ? template.diskPath : null },
         stateFd: state.fd,
         confinement: { ...confinement, mergeMemory: engine.mergeMemory ?? false, cpus: group?.cpus ?? null },
       },

@@ -83,7 +83,7 @@ export async function releaseOwnership(area: string, record: OwnerRecord): Promi
   const folder = path.join(replicasFolder(area, record.runner), record.id);
   for (const cgroup of record.cgroups) await removeCgroup(cgroup);
   await rm(record.run_folder, { recursive: true, force: true });
-  await rm(path.join(folder, 'disk.raw'), { force: true });
+  for (const disk of ['disk.raw', 'disk.qcow2']) await rm(path.join(folder, disk), { force: true });
   const holder = await identityHolder(area, record.machine_id);
   if (holder === record.id) await rm(identityFile(area, record.machine_id), { force: true });
   await rm(folder, { recursive: true, force: true });

@@ -7,12 +7,14 @@ const TMPFS_MAGIC = 0x01021994;
 
 /**
  * Where run folders go: sockets, which need short paths, and pictures on their way, which need memory and not a disk.
- * `/run/gymbus` where `/run` is a memory file system, as on most hosts; else `/dev/shm/gymbus`. One that another user made is not for us.
+ * `/run/gymbus` where `/run` is a memory file system, as on most hosts; else `/dev/shm/gymbus`. One that another user made is not for us:
+ * whoever is not root has one named by the user's number.
  */
 export async function openRunRoot(parents: readonly string[] = ['/run', '/dev/shm']): Promise<string> {
   for (const parent of parents) {
     const { type } = await statfs(parent).catch(() => ({ type: 0 }));
-    const folder = path.join(parent, 'gymbus');
+    const uid = process.getuid?.() ?? 0;
+    const folder = path.join(parent, uid === 0 ? 'gymbus' : `gymbus-${uid}`);
     if (type !== TMPFS_MAGIC) continue;
     const ours = await openFolder(folder).then(
       () => true,

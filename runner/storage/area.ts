@@ -2,8 +2,9 @@ import { chmod, type FileHandle, mkdir, open, rename, rm, rmdir, stat, statfs, t
 import path from 'node:path';
 import { ExecaError, execa } from 'execa';
 import { isRootWithoutMount, MOUNT_REMEDY } from '../system/capabilities.ts';
+import { findTool } from '../system/find-tool.ts';
 import { lockFile } from '../system/lock.ts';
-import { canReflink } from './clone.ts';
+import { canReflink, OVERLAY_REMEDY, OVERLAY_TOOL } from './clone.ts';
 
 /**
  * Where clones live: a folder whose files can share blocks. All runners of a host that have the same data directory share it.
@@ -12,13 +13,17 @@ import { canReflink } from './clone.ts';
  *   <data>/area.xfs        a sparse file with an XFS file system in it, attached through a loop device
  *   <data>/area.lock       held while it is being mounted or unmounted
  *
+ * Where neither is to be had (no right to mount, no XFS) it is a plain folder, and disks are overlays over the template's.
+ *
  * Each process keeps a file of it open. The last one to leave unmounts it: the kernel refuses that (EBUSY) to all others, so it is
  * the kernel that counts. A process that is killed leaves the mount behind, and the next one finds it.
  */
 export interface StorageArea extends AsyncDisposable {
   readonly path: string;
-  /** In one line: which of the two it is. */
+  /** In one line: which of the three it is. */
   readonly description: string;
+  /** How a disk is cloned here. */
+  readonly cloning: 'reflink' | 'overlay';
   /** Bytes that may still be written, by whatever ends first: the room inside or, for the loop-mounted file, under it. */
   freeBytes(): Promise<number>;
 }
@@ -38,6 +43,13 @@ export interface AreaSettings {
   dataDir: string;
   /** Left free on the file system under the area when its size is chosen. */
   floorBytes: number;
+  /** Overlays also where blocks could be shared: to compare them, and to try them. */
+  overlays?: boolean;
+}
+
+/** A file system that can reflink cannot be mounted here. */
+class NoMount extends Error {
+  override readonly name = 'NoMount';
 }
 
 /** @throws AreaUnavailable */
@@ -47,20 +59,41 @@ export async function openArea(settings: AreaSettings, signal?: AbortSignal): Pr
   await mkdir(folder, { recursive: true });
   await using _lock = await lockFile(path.join(dataDir, 'area.lock'), { waitMs: LOCK_DEADLINE_MS, signal });
   const mounted = await isMountPoint(folder);
-  const plain = !mounted && (await canReflink(dataDir));
-  if (!mounted && !plain) await mountFile(path.join(dataDir, 'area.xfs'), folder, settings.floorBytes);
   // Guests' disks and trajectories are nobody else's. QEMU, which may be another user, gets open files.
-  await chmod(folder, 0o700);
-  return plain ? plainArea(folder) : mountedArea(dataDir, folder);
+  const owned = async (area: StorageArea): Promise<StorageArea> => {
+    await chmod(folder, 0o700);
+    return area;
+  };
+  if (!mounted && settings.overlays) return owned(await overlayArea(folder, 'as was asked for'));
+  if (!mounted && (await canReflink(dataDir))) {
+    return owned(plainArea(folder, 'reflink', `${folder}, whose file system can reflink`));
+  }
+  try {
+    if (!mounted) await mountFile(path.join(dataDir, 'area.xfs'), folder, settings.floorBytes);
+  } catch (error) {
+    if (!(error instanceof NoMount)) throw error;
+    return owned(await overlayArea(folder, error.message));
+  }
+  return owned(await mountedArea(dataDir, folder));
 }
 
-async function plainArea(folder: string): Promise<StorageArea> {
+function plainArea(folder: string, cloning: StorageArea['cloning'], what: string): StorageArea {
   return {
     path: folder,
-    description: `storage area: ${folder}, whose file system can reflink`,
+    ...{ cloning, description: `storage area: ${what}` },
     freeBytes: () => freeBytes(folder),
     [Symbol.asyncDispose]: async () => undefined,
   };
+}
+
+/** @param why no blocks can be shared */
+async function overlayArea(folder: string, why: string): Promise<StorageArea> {
+  if (!(await findTool(OVERLAY_TOOL))) {
+    throw new AreaUnavailable(
+      `${why}; for overlays instead ${OVERLAY_TOOL} is missing: ${OVERLAY_REMEDY}, or set GYMBUS_DATA to a folder on XFS or btrfs`,
+    );
+  }
+  return plainArea(folder, 'overlay', `${folder}, disks are qcow2 overlays, slower to make: ${why}`);
 }
 
 async function mountedArea(dataDir: string, folder: string): Promise<StorageArea> {
@@ -68,6 +101,7 @@ async function mountedArea(dataDir: string, folder: string): Promise<StorageArea
   let closed: Promise<void> | undefined;
   return {
     path: folder,
+    cloning: 'reflink',
     description: `storage area: ${folder}, an XFS file system in ${dataDir}/area.xfs (${dataDir} itself cannot reflink)`,
     freeBytes: async () => Math.min(await freeBytes(folder), await freeBytes(dataDir)),
     [Symbol.asyncDispose]: () => {
@@ -93,14 +127,11 @@ async function leave(dataDir: string, folder: string, holder: FileHandle): Promi
 
 async function mountFile(file: string, folder: string, floorBytes: number): Promise<void> {
   if (process.getuid?.() !== 0) {
-    throw new AreaUnavailable(
-      `${path.dirname(folder)} cannot reflink, and only root can mount a file system that can: run as root, or set GYMBUS_DATA to a folder on XFS or btrfs`,
-    );
+    throw new NoMount(`${path.dirname(folder)} cannot reflink, and only root can mount a file system that can`);
   }
-  const elsewhere = 'or set GYMBUS_DATA to a folder on XFS or btrfs';
   if (isRootWithoutMount()) {
-    throw new AreaUnavailable(
-      `${path.dirname(folder)} cannot reflink, and a file system that can has to be mounted: ${MOUNT_REMEDY}; ${elsewhere}`,
+    throw new NoMount(
+      `${path.dirname(folder)} cannot reflink, and a file system that can has to be mounted: ${MOUNT_REMEDY}`,
     );
   }
   if (!(await exists(file))) await makeFile(file, floorBytes);
@@ -111,7 +142,7 @@ async function mountFile(file: string, folder: string, floorBytes: number): Prom
     const remedy = /denied|not permitted/i.test(why)
       ? 'the container, or a security module of this machine, forbids root to mount it: run it on the host or in a privileged container'
       : 'it needs loop devices and XFS in the kernel';
-    throw new AreaUnavailable(`${file} cannot be mounted (${why}): ${remedy}; ${elsewhere}`, { cause: error });
+    throw new NoMount(`${file} cannot be mounted (${why}): ${remedy}`, { cause: error });
   }
 }
 

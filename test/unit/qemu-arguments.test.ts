@@ -17,7 +17,7 @@ const all = (args: string[], option: string): string[] => args.filter((_, at) =>
 
 describe('machine arguments', () => {
   const template = machineArguments('t', hardware, identity, sockets, boot);
-  const clone = machineArguments('c', hardware, identity, sockets, { kind: 'clone' });
+  const clone = machineArguments('c', hardware, identity, sockets, { kind: 'clone', overlayOf: null });
 
   it('shares memory in a template and takes a private view of it in a clone', () => {
     expect(argument(template, '-object')).toBe(
@@ -31,6 +31,15 @@ describe('machine arguments', () => {
       expect(all(args, '-add-fd')).toEqual(['fd=8,set=1', 'fd=9,set=1']);
       expect(argument(args, '-drive')).toContain('file=/dev/fdset/1,');
     }
+  });
+
+  it('reads through an overlay what lies under it by a descriptor, too, whatever path the overlay names', () => {
+    const over = machineArguments('c', hardware, identity, sockets, { kind: 'clone', overlayOf: '/t/disk.raw' });
+    expect(all(over, '-add-fd')).toEqual(['fd=8,set=1', 'fd=9,set=1', 'fd=10,set=2']);
+    expect(argument(over, '-drive')).toContain('format=qcow2,backing.driver=raw,backing.file.driver=file,');
+    expect(argument(over, '-drive')).toContain('backing.file.filename=/dev/fdset/2,');
+    expect(over.join(' ')).not.toContain('/t/disk.raw');
+    expect(over.join(' ')).toContain(hardwareArguments(hardware).join(' '));
   });
 
   it('boots a template and starts a clone paused, from the state to come, without a kernel', () => {
@@ -76,7 +85,13 @@ describe('machine arguments', () => {
   });
 
   it('keeps a comma in a path from splitting an option', () => {
-    const odd = machineArguments('c', hardware, identity, { agentSocket: '/a,b/agent.sock' }, { kind: 'clone' });
+    const odd = machineArguments(
+      'c',
+      hardware,
+      identity,
+      { agentSocket: '/a,b/agent.sock' },
+      { kind: 'clone', overlayOf: null },
+    );
     expect(all(odd, '-chardev').at(-1)).toBe('socket,id=agent,path=/a,,b/agent.sock,server=on,wait=off');
   });
 

@@ -25,7 +25,7 @@ beforeEach(async () => {
     memoryPath: path.join(folder, 'ram'),
     diskPath: path.join(folder, 'disk'),
     runFolder: path.join(folder, 'run'),
-    start: { kind: 'clone' },
+    start: { kind: 'clone', overlayOf: null },
     stateFd: null,
     confinement: { ...OWN_RIGHTS, verdict: async () => null },
   };

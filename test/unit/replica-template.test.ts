@@ -41,7 +41,7 @@ beforeEach(async () => {
   engine = {
     area: {
       path: area,
-      description: '',
+      ...{ description: '', cloning: 'reflink' },
       freeBytes: async () => freeBytes,
       [Symbol.asyncDispose]: async () => undefined,
     },

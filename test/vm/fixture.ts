@@ -14,7 +14,7 @@ import type { VirtualPool } from '../../runner/replica/pool.ts';
 import { VirtualReplica } from '../../runner/replica/replica.ts';
 import { ensureTemplate, type Template } from '../../runner/replica/template.ts';
 import { collectTemplates } from '../../runner/replica/template-collect.ts';
-import { openArea, type StorageArea } from '../../runner/storage/area.ts';
+import { type AreaSettings, openArea, type StorageArea } from '../../runner/storage/area.ts';
 import { cgroupsOf } from '../support/cgroups.ts';
 
 /** Room the tests leave on the disk. */
@@ -41,10 +41,13 @@ export interface Fixture extends AsyncDisposable {
   pool(settings?: Partial<ReplicaSettings>, runnerId?: string, order?: Partial<PoolOrder>): Promise<VirtualPool>;
 }
 
-/** @param runnerId of its own for each test file */
-export async function openFixture(runnerId: string): Promise<Fixture> {
+/**
+ * @param runnerId of its own for each test file
+ * @param own an area other than the one that all tests share
+ */
+export async function openFixture(runnerId: string, own: Partial<AreaSettings> = {}): Promise<Fixture> {
   const image = await testImage();
-  const area = await openArea({ dataDir, floorBytes: FLOOR_BYTES });
+  const area = await openArea({ dataDir, floorBytes: FLOOR_BYTES, ...own });
   const order = { area, runnerId, log, signal: never, ledgerFolder };
   const opened = await openEngine({ ...order, settings }, image.kernelPath);
   const { engine } = opened;
