@@ -1,5 +1,6 @@
 import { writeFile } from 'node:fs/promises';
 import { parseArgs } from 'node:util';
+import { recipes } from '../../images/recipes.ts';
 import { asCliError } from '../../runner/cli/explain.ts';
 import { buildImages } from '../../runner/cli/images.ts';
 import { ensureHostPackages, ensureTools } from '../../runner/cli/install.ts';
@@ -19,10 +20,12 @@ import { sweep } from './sweep.ts';
 const GROUPS = ['replicas', 'fleet', 'neighbours', 'faults', 'episodes', 'storage'] as const;
 
 const FLEET = 1_024;
+const IMAGE = 'debian-desktop';
 
-const USAGE = `npm run bench -- [${GROUPS.join('|')}]... [--json FILE] [--sweep] [--fleet N]
+const USAGE = `npm run bench -- [${GROUPS.join('|')}]... [--json FILE] [--sweep] [--fleet N] [--image NAME]
 --sweep: instead, the same episodes with K = 1, 2, 4, ... replicas in each group of one processor.
 --fleet: so many frozen desktops at once, ${FLEET} by default.
+--image: what they are replicas of, ${IMAGE} by default; trajectories are played on that alone.
 Prints each figure with its baseline of the same run, their ratio, and whether the goal is met.`;
 
 /** @returns exit code: 0 when every goal is met */
@@ -43,6 +46,7 @@ async function runBench(args: string[]): Promise<number> {
     options: {
       ...{ json: { type: 'string' }, help: { type: 'boolean' } },
       ...{ sweep: { type: 'boolean' }, fleet: { type: 'string', default: String(FLEET) } },
+      image: { type: 'string', default: IMAGE },
     },
     allowPositionals: true,
   });
@@ -56,13 +60,17 @@ async function runBench(args: string[]): Promise<number> {
     console.error(`--fleet ${values.fleet}: must be a whole number from 1 on\n${USAGE}`);
     return 2;
   }
+  if (!recipes.some(({ name }) => name === values.image)) {
+    console.error(`--image ${values.image}: recipes are ${recipes.map(({ name }) => name).join(', ')}\n${USAGE}`);
+    return 2;
+  }
   const wanted = new Set(positionals.length > 0 ? positionals : GROUPS);
   using interrupt = new Interrupt();
   const { signal } = interrupt;
   const { cacheDir } = readConfig(process.env);
   await ensureHostPackages(signal);
   await ensureTools(['nats-server', 'versitygw'], cacheDir, signal);
-  const [image] = await buildImages(['debian-desktop'], cacheDir, signal);
+  const [image] = await buildImages([values.image], cacheDir, signal);
   if (!image) throw new Error('the image was not built');
 
   if (values.sweep) {
@@ -79,7 +87,7 @@ async function runBench(args: string[]): Promise<number> {
   if (wanted.has('faults')) {
     console.log(`Faults of a guest, median of three:\n${table(await faultTable(image, signal))}\n`);
   }
-  if (wanted.has('episodes')) {
+  if (wanted.has('episodes') && image.name === IMAGE) {
     const cost = await episodeCost(image, cacheDir, signal);
     console.log(`Where the processor time of a ten-step episode goes:\n${table(costTable(cost))}`);
     console.log(`The cores of this host carry ${rounded(mostPerMinute(cost))} of them a minute at most.\n`);
