@@ -38,8 +38,9 @@ export const capacityCommand = new Command('capacity')
     );
     const room = spec
       ? { ...spec, cpus: spec.cores, openFiles: Number.POSITIVE_INFINITY }
-      : roomNow(hostNow(area.path), runners);
-    const settings = spec ? {} : { acting: config.acting, ready: config.ready, frozen: config.frozen };
+      : await roomNow(hostNow(area.path), runners, config.groupCpus);
+    const { acting, ready, frozen, perGroup } = config;
+    const settings = spec ? {} : { acting, ready, frozen, perGroup };
     const usdPerDay = spec ? spec.usdPerDay : (config.usdPerDay ?? null);
     const plan = forecast(basis, room, { ...settings, diskFloorBytes: config.diskFloorBytes }, usdPerDay);
     const report = capacityReport({

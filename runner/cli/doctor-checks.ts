@@ -214,7 +214,7 @@ async function capacityOf(config: Config, area: string, now: HostNow, accelerato
   const { name = 'unknown', digest = '', manifest } = image ?? {};
   const known = await knownImages(area, [{ name, digest, memoryMib: manifest?.memory_mib ?? 1_024 }], accelerator);
   const { estimates } = basisOf(known, 0);
-  return planCapacity(roomNow(now, await liveRunners()), costOf(estimates), config);
+  return planCapacity(await roomNow(now, await liveRunners(), config.groupCpus), costOf(estimates), config);
 }
 
 async function liveRunners(): Promise<LedgerEntry[]> {

@@ -33,13 +33,14 @@ export async function pullLoop(imageName: string, params: PullLoopParams): Promi
   let busy = false;
   while (!signal.aborted) {
     const look = await params.look();
+    // Also while it holds: how much waits decides what is made room for.
+    const waiting = batches.waiting(imageName);
+    pool.expect(imageName, waiting);
     if (look.reason !== null) {
       params.onLook(look);
       await sleep(LOOK_MS, undefined, { signal }).catch(() => undefined);
       continue;
     }
-    const waiting = batches.waiting(imageName);
-    pool.expect(imageName, waiting);
     const reservations = reserve(pool, imageName, busy ? Number.POSITIVE_INFINITY : Math.max(1, waiting));
     if (reservations.length === 0) {
       params.onLook({ ...look, reason: pool.refusalOf(imageName) });

@@ -1,6 +1,6 @@
 import type { CpuTopology } from '../system/cpu-topology.ts';
 
-/** Processors that some replicas share and no other replica uses; of one NUMA node, so that their memory is near. */
+/** Processors that some replicas of a runner keep to, and no others of it; of one NUMA node, so that their memory is near. */
 export interface CpuGroup {
   readonly index: number;
   readonly cpus: readonly number[];
@@ -39,10 +39,23 @@ export class CpuGroups {
     this.#split = all.length > 1;
   }
 
-  /** @param there groups of the replicas there are @returns null where one group is the whole host: nobody has to keep to it */
-  seat(there: readonly (CpuGroup | null)[]): CpuGroup | null {
+  /**
+   * Where the next one goes: to a group in which one may act, else to any; of several to the one with the fewest.
+   * @param there groups of the replicas there are @param acting of those that act
+   * @returns null where one group is the whole host: nobody has to keep to it
+   */
+  seat(there: readonly (CpuGroup | null)[], acting: readonly (CpuGroup | null)[]): CpuGroup | null {
     if (!this.#split) return null;
-    return emptiest(this.all, ({ index }) => there.filter((group) => group?.index === index).length);
+    const beside = this.ranking(() => acting);
+    const open = this.all.filter((group) => Number.isFinite(beside(group)));
+    return emptiest(open.length > 0 ? open : this.all, ({ index }) => there.filter((it) => it?.index === index).length);
+  }
+
+  /** Whether one more may act somewhere. */
+  hasPlace(acting: readonly (CpuGroup | null)[]): boolean {
+    if (this.most === null) return true;
+    const beside = this.ranking(() => acting);
+    return (this.#split ? this.all : [null]).some((group) => Number.isFinite(beside(group)));
   }
 
   /** @param acting groups of those that act @returns tells how many act in a group; Infinity where no more may */

@@ -109,7 +109,12 @@ async function openPool(order: PoolOrder, opened: OpenEngine): Promise<VirtualPo
       const shelf: Shelf = new Shelf(engine, template, parallel, rebuild, {
         changed: keeper.changed,
         admit: (kind) => keeper.admit(stock, kind),
-        ...{ seat: keeper.seat, ranking: () => drawn(keeper.ranking(), order.draw), restFactor: keeper.restFactor },
+        ...{
+          seat: keeper.seat,
+          hasPlace: keeper.hasPlace,
+          ranking: () => drawn(keeper.ranking(), order.draw),
+          restFactor: keeper.restFactor,
+        },
         cloned: (milliseconds) => {
           learner.cloned(milliseconds);
           order.observer?.cloned(template.image.name, milliseconds);

@@ -1,6 +1,8 @@
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
+import { cpuTopology } from '../system/cpu-topology.ts';
 import type { HostRoom } from './capacity.ts';
+import { planGroups } from './cpu-groups.ts';
 import type { ForecastBasis } from './forecast.ts';
 import { type HostNow, numaNodes, openFilesLimit } from './host-now.ts';
 import type { LedgerEntry } from './ledger.ts';
@@ -70,9 +72,17 @@ export function basisOf(images: readonly KnownImage[], imageDiskBytes: number): 
   };
 }
 
-/** This host as it may be planned with: what replicas have already counts as theirs. */
-export function roomNow(now: HostNow, entries: readonly LedgerEntry[]): HostRoom {
+/**
+ * This host as it may be planned with: what replicas have already counts as theirs.
+ * @param groupCpus processors in a group, where a setting says so
+ */
+export async function roomNow(
+  now: HostNow,
+  entries: readonly LedgerEntry[],
+  groupCpus: number | undefined,
+): Promise<HostRoom> {
   return {
+    groups: planGroups(await cpuTopology(), groupCpus ?? null).length,
     memoryBytes: now.memoryBytes + entries.reduce((sum, entry) => sum + entry.residentBytes, 0),
     ...{ cpus: now.cpus, diskBytes: now.diskBytes, numaNodes: numaNodes(), openFiles: openFilesLimit() },
   };

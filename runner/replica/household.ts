@@ -136,10 +136,14 @@ export class Household {
   }
 
   /** Whether there is room for one more replica, or for one to become hot; it is then spoken for. */
-  admit({ cost }: Stock, kind: 'frozen' | 'hot'): string | null {
+  admit({ cost, demand, shelf }: Stock, kind: 'frozen' | 'hot'): string | null {
     const now = this.#spoken();
     const more = kind === 'frozen' ? cost.frozenBytes : cost.hotBytes - cost.frozenBytes;
-    return this.#ledger.ask({ ...now, memoryBytes: now.memoryBytes + more });
+    // With jobs waiting and no replica to give them others have to know of it: this runner cannot even ask for a place.
+    const wants = kind === 'frozen' && demand.waiting > 0 && shelf.available() === null;
+    const refused = this.#ledger.ask({ ...now, memoryBytes: now.memoryBytes + more }, { wants });
+    if (refused !== null && wants) this.#ledger.waits(true);
+    return refused;
   }
 
   /** Writes down what is there now: after something was given back. */
@@ -159,6 +163,14 @@ export class Household {
   /** Tells each stock what to keep, by demand, within what the host has. */
   aim(): void {
     if (this.#closed) return;
+    try {
+      this.#aim();
+    } catch (error) {
+      this.#unknown = unknownRoom(error);
+    }
+  }
+
+  #aim(): void {
     const { acting, ready, frozen } = this.#capacity;
     const images = this.#stocks.map(({ shelf, demand, cost }) => ({
       ...{ name: shelf.image.name, hotBytes: cost.hotBytes, frozenBytes: cost.frozenBytes },
@@ -191,8 +203,10 @@ export class Household {
       this.#learn();
       this.settle();
     } catch (error) {
-      this.#unknown = `room on this host is unknown: ${(error as Error).message}`;
+      this.#unknown = unknownRoom(error);
     }
+    // Who does not pull keeps no place from others.
+    if (this.trouble !== null) this.#ledger.waits(false);
     if (this.trouble !== before) this.#engine.log.warn({ reason: this.trouble }, 'room on this host');
     for (const { shelf } of this.#stocks) shelf.hold(this.trouble);
     this.aim();
@@ -207,6 +221,7 @@ export class Household {
     const { keep } = this.#pressure;
     this.#pressure = underPressure(this.#pressure, {
       ...this.#host,
+      acting: this.#acting(),
       memoryFloorBytes: MEMORY_FLOOR_BYTES,
       diskFloorBytes: this.#settings.diskFloorBytes,
     });
@@ -299,3 +314,5 @@ export class Household {
     return spokenFor(parts, isActing, this.#milliCpus());
   }
 }
+
+const unknownRoom = (error: unknown): string => `room on this host is unknown: ${(error as Error).message}`;

@@ -20,6 +20,8 @@ const LedgerEntry = z.object({
   at: z.number(),
   /** Since when jobs wait for a place to act, by the same clock. */
   waitingSince: z.number().nullable(),
+  /** When that, or that memory is wanted, was last said. */
+  askedAt: z.number().default(0),
   /** Memory it asked for in vain when it last asked. */
   wantsBytes: z.number(),
   /** Devices its storage area is on. */
@@ -101,7 +103,7 @@ function isAlive(pid: string | undefined, start: string | undefined): boolean {
   return stat !== null && stat[0] !== 'Z' && stat[19] === start;
 }
 
-function remove(file: string): void {
+export function remove(file: string): void {
   try {
     unlinkSync(file);
   } catch (error) {

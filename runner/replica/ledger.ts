@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
-import { closeSync, mkdirSync, openSync, unlinkSync } from 'node:fs';
+import { closeSync, mkdirSync, openSync } from 'node:fs';
 import path from 'node:path';
 import { readStat } from '../qemu/proc-stat.ts';
 import { gib } from './capacity.ts';
 import { bootMs, type HostNow } from './host-now.ts';
-import { type LedgerEntry, readEntries, type Spoken, writeEntry } from './ledger-file.ts';
+import { type LedgerEntry, readEntries, remove, type Spoken, writeEntry } from './ledger-file.ts';
 
 /**
  * What the runners of a host have spoken for, whatever their data directories: one budget for all of them.
@@ -43,8 +43,8 @@ export class Ledger implements Disposable {
     this.#file = path.join(folder, `${process.pid}-${start}-${randomBytes(4).toString('hex')}`);
     this.#fd = openSync(this.#file, 'wx', 0o644);
     this.#own = {
-      ...{ runner, pid: process.pid, at: bootMs(), devices: [...look().devices], waitingSince: null, wantsBytes: 0 },
-      ...{ acting: 0, milliCpus: 0, memoryBytes: 0, residentBytes: 0, diskBytes: 0 },
+      ...{ runner, pid: process.pid, at: bootMs(), devices: [...look().devices], waitingSince: null, askedAt: 0 },
+      ...{ wantsBytes: 0, acting: 0, milliCpus: 0, memoryBytes: 0, residentBytes: 0, diskBytes: 0 },
       ...{ frozen: 0, hot: 0 },
     };
     writeEntry(this.#fd, this.#own);
@@ -53,20 +53,29 @@ export class Ledger implements Disposable {
   /**
    * Speaks for more: `next` is all that this pool then has.
    * @param act whether it is for one more acting replica: those are shared out
+   * @param wants whether jobs wait for it: others are told what memory it takes
    * @returns null when it is granted, else why not; then all is as it was
    */
-  ask(next: Spoken, { act = false } = {}): string | null {
+  ask(next: Spoken, { act = false, wants = act }: { act?: boolean; wants?: boolean } = {}): string | null {
     if (this.#closed) return 'the runner stops';
     const before = this.#own;
-    this.#write({ ...before, ...next });
-    const refusal = this.#refusal(before, next, act);
-    if (refusal === null) {
-      if (act) this.waits(false);
-      return null;
+    try {
+      this.#write({ ...before, ...next });
+      const refusal = this.#refusal(before, next, act);
+      if (refusal === null) {
+        if (act) this.waits(false);
+        return null;
+      }
+      const more = next.memoryBytes - before.memoryBytes;
+      const wanted =
+        wants && refusal.startsWith('memory') ? { wantsBytes: more, askedAt: bootMs() } : { wantsBytes: 0 };
+      this.#write({ ...before, ...wanted });
+      return refusal;
+    } catch (error) {
+      // Of a host that cannot be looked at, or whose other runners cannot be read, nothing is given out; the next look may be better.
+      this.#own = before;
+      return `room on this host is unknown: ${(error as Error).message}`;
     }
-    const wantsBytes = act && refusal.startsWith('memory') ? next.memoryBytes - before.memoryBytes : 0;
-    this.#write({ ...before, wantsBytes });
-    return refusal;
   }
 
   /** What is spoken for now: less, or what cannot be undone. Never refused. */
@@ -78,7 +87,7 @@ export class Ledger implements Disposable {
   waits(waiting: boolean): void {
     const { waitingSince, wantsBytes } = this.#own;
     if (this.#closed || (!waiting && waitingSince === null && wantsBytes === 0)) return;
-    if (waiting) this.#write({ ...this.#own, waitingSince: waitingSince ?? bootMs() });
+    if (waiting) this.#write({ ...this.#own, waitingSince: waitingSince ?? bootMs(), askedAt: bootMs() });
     else this.#write({ ...this.#own, waitingSince: null, wantsBytes: 0 });
   }
 
@@ -100,8 +109,11 @@ export class Ledger implements Disposable {
   [Symbol.dispose](): void {
     if (this.#closed) return;
     this.#closed = true;
-    unlinkSync(this.#file);
-    closeSync(this.#fd);
+    try {
+      remove(this.#file);
+    } finally {
+      closeSync(this.#fd);
+    }
   }
 
   #write(entry: LedgerEntry): void {
@@ -112,12 +124,7 @@ export class Ledger implements Disposable {
   #refusal(before: LedgerEntry, next: Spoken, act: boolean): string | null {
     const others = readEntries(this.#folder).filter(({ file }) => file !== this.#file);
     const all = [this.#own, ...others.map(({ entry }) => entry)];
-    let now: HostNow;
-    try {
-      now = this.#look();
-    } catch (error) {
-      return `room on this host is unknown: ${(error as Error).message}`;
-    }
+    const now = this.#look();
     const first = act
       ? next.acting === 1 && others.every(({ entry }) => entry.acting === 0)
       : before.memoryBytes === 0 && others.every(({ entry }) => entry.memoryBytes === 0);
@@ -126,6 +133,14 @@ export class Ledger implements Disposable {
       const left = now.memoryBytes - untouched(all);
       const floor = this.#floors.memoryBytes;
       if (left < floor && !(first && left + more >= floor)) return short('memory', left, floor);
+      const kept =
+        act && before.acting > 0
+          ? keptOut(
+              others.map(({ entry }) => entry),
+              left - floor,
+            )
+          : null;
+      if (kept) return `memory: ${kept.runner} has none to act and waits for ${gib(kept.wantsBytes)} GiB`;
     }
     if (next.diskBytes > before.diskBytes) {
       const left = now.diskBytes - onDevices(all, now.devices);
@@ -150,6 +165,8 @@ export type { LedgerEntry, Spoken } from './ledger-file.ts';
 
 /** A runner that waits looks for a place every tenth of a second; one that was stopped or hangs keeps nobody from acting. */
 const WAIT_FRESH_MS = 2_000;
+/** So long others leave room for a runner that has nothing to act: longer, and it is somebody else who has the memory. */
+const ROOM_KEPT_MS = 120_000;
 
 export const ledgerFolder = (runRoot: string): string => path.join(runRoot, 'ledger');
 
@@ -171,11 +188,20 @@ function onDevices(entries: readonly LedgerEntry[], devices: readonly number[]):
 
 /** Memory for which jobs wait on this host. */
 export function wantedMemory(entries: readonly LedgerEntry[]): number {
-  return entries.reduce((sum, entry) => sum + (isWaiting(entry) ? entry.wantsBytes : 0), 0);
+  return entries.reduce((sum, entry) => sum + (isFresh(entry) ? entry.wantsBytes : 0), 0);
 }
 
-function isWaiting({ waitingSince, at }: LedgerEntry): boolean {
-  return waitingSince !== null && bootMs() - at <= WAIT_FRESH_MS;
+/** The runner with nothing to act whose want does not fit into what would be left. */
+function keptOut(others: readonly LedgerEntry[], leftBytes: number): LedgerEntry | null {
+  const waits = (entry: LedgerEntry): boolean =>
+    entry.acting === 0 && isWaiting(entry) && bootMs() - (entry.waitingSince ?? 0) < ROOM_KEPT_MS;
+  return others.find((entry) => waits(entry) && entry.wantsBytes > leftBytes) ?? null;
+}
+
+const isFresh = ({ askedAt }: LedgerEntry): boolean => bootMs() - askedAt <= WAIT_FRESH_MS;
+
+function isWaiting(entry: LedgerEntry): boolean {
+  return entry.waitingSince !== null && isFresh(entry);
 }
 
 function isNeedier(other: LedgerEntry, own: LedgerEntry): boolean {

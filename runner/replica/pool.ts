@@ -28,6 +28,7 @@ export type StockMaker = (keeper: {
   changed(): void;
   admit(stock: Stock, kind: 'frozen' | 'hot'): string | null;
   seat(): CpuGroup | null;
+  hasPlace(): boolean;
   restFactor(): number;
   ranking(): (replica: VirtualReplica) => number;
 }) => Stock[];
@@ -71,7 +72,12 @@ export class VirtualPool implements ReplicaPool {
       changed: () => this.#changes.emit('change'),
       admit: (stock, kind) => this.#household.admit(stock, kind),
       restFactor: () => this.#household.restFactor(),
-      seat: () => groups.seat(this.#members().map(({ group }) => group)),
+      seat: () =>
+        groups.seat(
+          this.#members().map(({ group }) => group),
+          this.#actingGroups(),
+        ),
+      hasPlace: () => groups.hasPlace(this.#actingGroups()),
       ranking: () => {
         const beside = groups.ranking(() => this.#actingGroups());
         return ({ group }) => beside(group);

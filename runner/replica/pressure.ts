@@ -30,6 +30,8 @@ export interface Shortage {
   memoryFloorBytes: number;
   diskBytes: number;
   diskFloorBytes: number;
+  /** Replicas that act. */
+  acting: number;
   /** Null where the kernel gives no account of it: then it is not used. */
   pressure: Pressure | null;
 }
@@ -58,7 +60,7 @@ export function underPressure(state: PressureState, look: Shortage): PressureSta
     return { keep, holding: disk ?? (spent ? reason : state.holding), reason, calm: 0 };
   }
   const diskAgain = look.diskBytes >= look.diskFloorBytes * MARGIN || !state.holding?.startsWith('disk');
-  if (!isEnough(look) || !diskAgain) return { ...state, calm: 0 };
+  if (!isEnough(look, state.keep) || !diskAgain) return { ...state, calm: 0 };
   const calm = state.calm + 1;
   if (state.holding === null && state.keep === 1) return { ...CALM, calm: Math.min(calm, CALM_LOOKS) };
   if (calm < CALM_LOOKS) return { ...state, calm };
@@ -77,7 +79,9 @@ function shortOf({ memoryBytes, memoryFloorBytes, pressure }: Shortage): string 
   return null;
 }
 
-function isEnough({ memoryBytes, memoryFloorBytes, pressure }: Shortage): boolean {
+/** A host that gave up all and on which nothing acts has no more than this to hope for: the floor is enough then. */
+function isEnough({ memoryBytes, memoryFloorBytes, pressure, acting }: Shortage, keep: number): boolean {
+  if (keep === 0 && acting === 0) return true;
   if (memoryBytes < memoryFloorBytes * MARGIN) return false;
   return pressure === null || (pressure.some < AGAIN.some && pressure.full < AGAIN.full);
 }

@@ -45,8 +45,7 @@ export class PoolReservation implements Reservation {
         replica ??= await this.#place.nextReady(deadline);
         await replica.lease(deadline);
         this.#freeWhenGone(replica);
-        this.#place.claimed(performance.now() - startedAt, true);
-        return replica;
+        break;
       } catch (error) {
         last = error;
         if (replica) {
@@ -57,6 +56,10 @@ export class PoolReservation implements Reservation {
         }
         if (deadline.aborted) break;
       }
+    }
+    if (replica) {
+      this.#place.claimed(performance.now() - startedAt, true);
+      return replica;
     }
     this.#place.free();
     this.#place.claimed(performance.now() - startedAt, false);

@@ -17,6 +17,8 @@ export interface ShelfKeeper {
   seat(): CpuGroup | null;
   /** Tells of a replica how many act, now, on the processors that it keeps to; Infinity where no more may. */
   ranking(): (replica: VirtualReplica) => number;
+  /** Whether one more may act on some processors. */
+  hasPlace(): boolean;
   /**
    * For how many times as long as a replica for the stock took to make, the next one is put off: those that act are not to be hurt by
    * what nobody waits for. 0 while none acts.

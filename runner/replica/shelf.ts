@@ -145,15 +145,16 @@ export class Shelf {
     const { hot, frozen } = this.#target;
     while (this.#members.busy.size < this.#parallel) {
       // What was set aside counts until it is leased: most of it is put back, for no job came.
-      const warming = this.#members.count('hot', 'gating');
-      const stock = this.#members.count('cloning', 'restoring', 'frozen');
+      const stranded = this.#stranded();
+      const warming = this.#members.count('hot', 'gating') - stranded.hot;
+      const stock = this.#members.count('cloning', 'restoring', 'frozen') - stranded.frozen;
       const next = this.#members.free('frozen');
       if (next && warming < hot) {
         if (!this.#hasRoom('hot')) return;
         this.#run(next, () => next.thaw());
       } else if (Math.min(warming, hot) + stock < hot + frozen) {
         // One that is missed is made at once, what is only for the stock when there is time.
-        if (warming + stock >= hot && this.#isResting()) return;
+        if (warming + stock >= Math.max(1, hot) && this.#isResting()) return;
         if (!this.#hasRoom('frozen')) return;
         this.#make();
       } else {
@@ -178,14 +179,25 @@ export class Shelf {
   #shrink(): void {
     const { hot, frozen } = this.#target;
     for (;;) {
-      const hotNow = this.#members.count('hot', 'gating');
-      if (hotNow + this.#members.count('frozen') <= hot + frozen) return;
+      const stranded = this.#stranded();
+      const hotNow = this.#members.count('hot', 'gating') - stranded.hot;
+      if (hotNow + this.#members.count('frozen') - stranded.frozen <= hot + frozen) return;
       const victim = (hotNow > hot ? this.#members.free('hot') : null) ?? this.#members.free('frozen');
       if (!victim || (this.#members.isLast(victim) && hot + frozen > 0)) return;
       if (this.#givenUp.size >= GIVEN_UP_AT_ONCE) return;
       this.#givenUp.add(victim);
       void this.#discard(victim);
     }
+  }
+
+  /** Ready ones that nobody can have, for as many act on their processors as may, while others are free: they are no stock. */
+  #stranded(): { hot: number; frozen: number } {
+    const none = { hot: 0, frozen: 0 };
+    if (!this.#keeper.hasPlace()) return none;
+    const beside = this.#keeper.ranking();
+    const count = (phase: 'hot' | 'frozen'): number =>
+      [...this.#members.all].filter((it) => it.phase === phase && beside(it) === Number.POSITIVE_INFINITY).length;
+    return { hot: count('hot'), frozen: count('frozen') };
   }
 
   #isResting(): boolean {

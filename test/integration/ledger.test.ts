@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -178,6 +179,51 @@ describe('admission', () => {
     expect(one.ask(act(1), { act: true })).toBeNull();
     two.waits(true);
     expect(one.ask(act(2), { act: true })).toBe('cpu: b waits for a place and has fewer');
-    await expect.poll(() => one.ask(act(2), { act: true }), { timeout: 10_000, interval: 100 }).toBeNull();
+    await expect
+      .poll(
+        () => {
+          // What else it writes down does not renew it.
+          two.set(spoken, { frozen: 1 });
+          return one.ask(act(2), { act: true });
+        },
+        { timeout: 10_000, interval: 100 },
+      )
+      .toBeNull();
+  });
+
+  it('leaves room for a runner that has nothing to act, for some time', () => {
+    using one = new Ledger(order.folder, 'a', look, { ...none, memoryBytes: gib });
+    using two = new Ledger(order.folder, 'b', look, { ...none, memoryBytes: gib });
+    const act = (acting: number) => ({ acting, milliCpus: acting, memoryBytes: acting * 3 * gib, diskBytes: 0 });
+    expect(one.ask(act(1), { act: true })).toBeNull();
+    expect(one.ask(act(2), { act: true })).toBeNull();
+    // Of 10 GiB one is the floor and three are left.
+    expect(two.ask({ ...spoken, memoryBytes: 3.5 * gib }, { wants: true })).toMatch(/^memory: /);
+    two.waits(true);
+    one.set(act(1));
+    expect(one.ask(act(2), { act: true })).toBe('memory: b has none to act and waits for 3.5 GiB');
+    expect(two.ask({ ...spoken, memoryBytes: 3.5 * gib }, { wants: true })).toBeNull();
+  });
+
+  it('refuses, and is as before, where the host or its other runners cannot be read', () => {
+    let broken = false;
+    const shaky = () => {
+      if (broken) throw new Error('EMFILE');
+      return look();
+    };
+    using one = new Ledger(order.folder, 'a', shaky, none);
+    expect(one.ask({ ...spoken, memoryBytes: gib })).toBeNull();
+    broken = true;
+    expect(one.ask({ ...spoken, memoryBytes: 2 * gib })).toBe('room on this host is unknown: EMFILE');
+    broken = false;
+    expect(one.ask({ ...spoken, memoryBytes: 3 * gib })).toBeNull();
+    const [file = ''] = readdirSync(order.folder);
+    const foreign = path.join(order.folder, `${file.split('-').slice(0, 2).join('-')}-foreign`);
+    writeFileSync(foreign, 'no record');
+    expect(one.ask({ ...spoken, memoryBytes: 4 * gib })).toMatch(
+      /^room on this host is unknown: .*no record of a ledger/,
+    );
+    rmSync(foreign);
+    rmSync(path.join(order.folder, file));
   });
 });

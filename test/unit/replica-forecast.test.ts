@@ -57,7 +57,16 @@ describe('this host', () => {
   it('is shown with what there is now, and says what is only assumed', () => {
     const none = basisOf([{ ...(images[0] as KnownImage), profile: { ...profile, figures: {} } }], 3 * gib);
     const room = { memoryBytes: 8 * gib, cpus: 2, diskBytes: 90 * gib, numaNodes: 1, openFiles: 4_096 };
-    const entry = { at: 0, wantsBytes: 0, devices: [], milliCpus: 0, memoryBytes: 0, residentBytes: 0, diskBytes: 0 };
+    const entry = {
+      at: 0,
+      askedAt: 0,
+      wantsBytes: 0,
+      devices: [],
+      milliCpus: 0,
+      memoryBytes: 0,
+      residentBytes: 0,
+      diskBytes: 0,
+    };
     const runners = [
       { ...entry, runner: 'a', pid: 7, acting: 2, frozen: 3, hot: 1, waitingSince: null },
       { ...entry, runner: 'b', pid: 8, acting: 1, frozen: 0, hot: 4, waitingSince: 5 },

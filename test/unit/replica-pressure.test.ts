@@ -4,6 +4,7 @@ import { CALM, type PressureState, type Shortage, underPressure } from '../../ru
 
 const gib = 2 ** 30;
 const fine: Shortage = {
+  acting: 2,
   ...{ memoryBytes: 8 * gib, memoryFloorBytes: gib, diskBytes: 50 * gib, diskFloorBytes: 2 * gib },
   pressure: { some: 0, full: 0 },
 };
@@ -42,6 +43,12 @@ describe('under pressure', () => {
     const full = following([{ diskBytes: gib }]);
     expect(following(times(50, { diskBytes: 2.2 * gib }), full).holding).toBe(full.holding);
     expect(following(times(5, {}), full).holding).toBeNull();
+  });
+
+  it('pulls again at the floor where all is given up and nothing acts: such a host has no more to hope for', () => {
+    const short = following(times(6, { memoryBytes: 0.5 * gib }));
+    const small = { memoryBytes: 1.1 * gib, acting: 0 };
+    expect(following(times(5, small), short)).toMatchObject({ keep: 0, holding: null });
   });
 
   it('always comes back when the shortage is over, and never keeps more while it lasts', () => {
