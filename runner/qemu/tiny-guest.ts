@@ -148,7 +148,12 @@ async function inFolder<T>(
 ): Promise<T> {
   const folder = await mkdtemp(path.join(tmpdir(), 'gymbus-probe-'));
   try {
-    for (const [name, data] of Object.entries(files)) await writeFile(path.join(folder, name), data, { mode: 0o444 });
+    for (const [name, data] of Object.entries(files)) {
+      const file = path.join(folder, name);
+      await writeFile(file, data);
+      // Whatever the umask took: QEMU's user is another.
+      await chmod(file, 0o444);
+    }
     if (user) await chown(folder, user.uid, user.gid);
     return await use(folder);
   } finally {
