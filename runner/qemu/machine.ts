@@ -1,4 +1,3 @@
-import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { ScreenSize } from '../../functions/guest.ts';
 import { type Hardware, HELPER_PORT, type MachineIdentity, machineArguments } from './arguments.ts';
@@ -12,6 +11,7 @@ import { machineInput } from './machine-input.ts';
 import { describeExit, QemuProcess } from './process.ts';
 import { Processors } from './processors.ts';
 import { QmpClient, type QmpEvent } from './qmp.ts';
+import { removeRunFolder } from './run-folder.ts';
 import { Screen } from './screen.ts';
 
 export interface MachineSettings extends MachinePlaces {
@@ -91,7 +91,7 @@ export class Machine {
     const { name, hardware, identity, qemuPath, confinement } = settings;
     const args = machineArguments(name, hardware, identity, sockets, files.start);
     const process = await QemuProcess.start(qemuPath, args, confinement, files.fds).catch(async (error: unknown) => {
-      await rm(settings.runFolder, { recursive: true, force: true });
+      await removeRunFolder(settings.runFolder);
       throw error;
     });
     const machine = new Machine(process, settings);
@@ -162,7 +162,7 @@ export class Machine {
     this.lose(cause);
     this.#killed ??= (async () => {
       await this.#process.kill();
-      await rm(this.#runFolder, { recursive: true, force: true });
+      await removeRunFolder(this.#runFolder);
     })();
     return this.#killed;
   }

@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto';
-import { chmod, chown, copyFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, chown, copyFile, mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { execa } from 'execa';
 import { launch, type MachineUser, OWN_RIGHTS } from './launcher.ts';
+import { removeRunFolder } from './run-folder.ts';
 
 /** Two guests small enough to write down, for finding out whether guests run here at all. */
 
@@ -157,6 +158,6 @@ async function inFolder<T>(
     if (user) await chown(folder, user.uid, user.gid);
     return await use(folder);
   } finally {
-    await rm(folder, { recursive: true, force: true });
+    await removeRunFolder(folder);
   }
 }

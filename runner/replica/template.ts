@@ -3,6 +3,7 @@ import { mkdir, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Hardware } from '../qemu/arguments.ts';
 import { type Picture, parsePpm } from '../qemu/picture.ts';
+import { removeRunFolder } from '../qemu/run-folder.ts';
 import { LockHeld, lockFile } from '../system/lock.ts';
 import type { BuildProgress } from './build-progress.ts';
 import type { Engine } from './engine.ts';
@@ -166,7 +167,7 @@ async function removeDrafts(engine: Engine, ownKey: string): Promise<void> {
 
 async function removeDraft(engine: Engine, draft: string, uuid: string): Promise<void> {
   for (const found of await qemuProcesses()) if (found.uuid === uuid) await killFound(found);
-  await rm(runFolderOf(engine, uuid), { recursive: true, force: true });
+  await removeRunFolder(runFolderOf(engine, uuid));
   await rm(path.join(templatesFolder(engine.area.path), draft), { recursive: true, force: true });
 }
 
