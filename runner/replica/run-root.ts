@@ -41,3 +41,8 @@ async function openFolder(folder: string): Promise<void> {
 export function runFolderOf({ runRoot }: Pick<Engine, 'runRoot'>, uuid: string): string {
   return path.join(runRoot, uuid);
 }
+
+/** Where the machine with that uuid gives its device state away. It belongs to the runner. */
+export function saveFolderOf(engine: Pick<Engine, 'runRoot'>, uuid: string): string {
+  return `${runFolderOf(engine, uuid)}.save`;
+}

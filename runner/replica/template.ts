@@ -10,7 +10,7 @@ import type { Engine } from './engine.ts';
 import { killFound, qemuProcesses } from './host-processes.ts';
 import type { ImageFiles } from './image-files.ts';
 import { readMemoryPages } from './memory-pages.ts';
-import { runFolderOf } from './run-root.ts';
+import { runFolderOf, saveFolderOf } from './run-root.ts';
 import { buildTemplate } from './template-build.ts';
 import { imageHardware, templateKey } from './template-key.ts';
 import { stampOf, TemplateRecord } from './template-record.ts';
@@ -168,6 +168,7 @@ async function removeDrafts(engine: Engine, ownKey: string): Promise<void> {
 async function removeDraft(engine: Engine, draft: string, uuid: string): Promise<void> {
   for (const found of await qemuProcesses()) if (found.uuid === uuid) await killFound(found);
   await removeRunFolder(runFolderOf(engine, uuid));
+  await rm(saveFolderOf(engine, uuid), { recursive: true, force: true });
   await rm(path.join(templatesFolder(engine.area.path), draft), { recursive: true, force: true });
 }
 

@@ -105,9 +105,13 @@ describe('making a template', () => {
   it('removes what killed builders left, of other templates too, and nothing of one that is being made', async () => {
     const [dead, alive] = [`.building-${'a'.repeat(32)}-dead`, `.building-${'b'.repeat(32)}-alive`];
     for (const name of [dead, alive]) await mkdir(path.join(templatesFolder(area), name), { recursive: true });
+    const ofRun = ['alive', 'alive.save', 'dead', 'dead.save'];
+    for (const name of ofRun) await mkdir(path.join(engine.runRoot, name), { recursive: true });
+    await writeFile(path.join(engine.runRoot, 'dead.save', 'save.sock'), '');
     await using _maker = await lockFile(path.join(area, 'locks', `template-${'b'.repeat(32)}`), { waitMs: 0 });
     await expect(ensure()).rejects.toThrow('qemu did not start');
     expect(await readdir(templatesFolder(area))).toEqual([alive]);
+    expect(await readdir(engine.runRoot)).toEqual(['alive', 'alive.save']);
   });
 
   it('does not begin without room for it', async () => {
