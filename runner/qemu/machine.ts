@@ -1,4 +1,4 @@
-import path from 'node:path';
+import type { Duplex } from 'node:stream';
 import type { ScreenSize } from '../../functions/guest.ts';
 import { type Hardware, HELPER_PORT, type MachineIdentity, machineArguments } from './arguments.ts';
 import { within } from './deadline.ts';
@@ -52,7 +52,7 @@ export class Machine {
   readonly input: InputDevices;
   readonly size: ScreenSize;
   /** Of the QEMU guest agent, the guest's second voice. */
-  readonly agentSocket: string;
+  readonly agent: Duplex;
   readonly #process: QemuProcess;
   readonly #runFolder: string;
   /** Resolves when it is known how the process ended. */
@@ -64,7 +64,7 @@ export class Machine {
     this.#process = process;
     this.#runFolder = settings.runFolder;
     this.size = settings.hardware.screen;
-    this.agentSocket = agentSocketIn(settings.runFolder);
+    this.agent = process.agent;
     this.qmp = new QmpClient(process.qmp);
     this.helper = new HelperClient(process.helper, (fault) => this.lose(fault));
     this.screen = new Screen(this.qmp, settings.runFolder);
@@ -87,9 +87,8 @@ export class Machine {
    */
   static async start(settings: MachineSettings, signal = new AbortController().signal): Promise<Machine> {
     await using files = await openMachineFiles(settings, settings.confinement.user);
-    const sockets = { agentSocket: agentSocketIn(settings.runFolder) };
     const { name, hardware, identity, qemuPath, confinement } = settings;
-    const args = machineArguments(name, hardware, identity, sockets, files.start);
+    const args = machineArguments(name, hardware, identity, files.start);
     const process = await QemuProcess.start(qemuPath, args, confinement, files.fds).catch(async (error: unknown) => {
       await removeRunFolder(settings.runFolder);
       throw error;
@@ -167,8 +166,6 @@ export class Machine {
     return this.#killed;
   }
 }
-
-const agentSocketIn = (runFolder: string): string => path.join(runFolder, 'agent.sock');
 
 function closesHelperPort({ name, data }: QmpEvent): boolean {
   return name === 'VSERPORT_CHANGE' && data.id === HELPER_PORT && data.open === false;
