@@ -56,7 +56,7 @@ async function runAll(args: readonly string[]): Promise<number> {
       sound &&= passed;
     }
   }
-  const { kvm } = await installForTests(readConfig(process.env).cacheDir, signal);
+  const { kvm } = await installForTests(readConfig(process.env), signal);
   console.log('\ncheck: tests');
   const tests = await run(bin('vitest'), ['run', '--config', 'test/vitest.config.ts', ...args], {
     GYMBUS_TEST_KVM: kvm ? 'yes' : 'no',

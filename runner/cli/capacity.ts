@@ -4,6 +4,7 @@ import type { Config } from '../host/config.ts';
 import { HostSpecError, parseHostSpec } from '../host/host-spec.ts';
 import { chooseAccelerator } from '../qemu/accelerator.ts';
 import { findQemu } from '../qemu/binary.ts';
+import { chooseMachineUser } from '../qemu/machine-user.ts';
 import { forecast } from '../replica/forecast.ts';
 import { basisOf, type KnownImage, knownImages, roomNow } from '../replica/host-forecast.ts';
 import { hostNow } from '../replica/host-now.ts';
@@ -77,8 +78,9 @@ async function imagesKnown(
       `none of ${config.images.join(', ')} is in ${config.cacheDir}: gymbus image build makes what there is a recipe for`,
     );
   }
+  const { user } = await chooseMachineUser(config.qemuUser, { make: false });
   const { accelerator } = await chooseAccelerator({
-    ...{ wanted: config.accelerator, qemu: await findQemu(), kernelPath: first.kernelPath },
+    ...{ wanted: config.accelerator, qemu: await findQemu(), kernelPath: first.kernelPath, user },
     ...{ cacheDir: config.cacheDir, signal },
   });
   const sizes = built.map(({ name, digest, manifest }) => ({ name, digest, memoryMib: manifest.memory_mib }));

@@ -2,8 +2,10 @@ import { execa } from 'execa';
 import { imageRequirements } from '../../images/requirements.ts';
 import { ensurePackages, type PackageRequirement } from '../../infra/packages.ts';
 import { ensureTool, type ToolName } from '../../infra/tools.ts';
+import type { Config } from '../host/config.ts';
 import { chooseAccelerator } from '../qemu/accelerator.ts';
 import { findQemu } from '../qemu/binary.ts';
+import { chooseMachineUser } from '../qemu/machine-user.ts';
 import { buildImages } from './images.ts';
 import { progressView } from './progress.ts';
 import { refuseToBuild } from './rights.ts';
@@ -57,13 +59,17 @@ export async function ensureTools(
 const TEST_IMAGE = 'debian-desktop';
 
 /** Everything the tests need. @returns whether guests run under KVM here */
-export async function installForTests(cacheDir: string, signal: AbortSignal): Promise<{ kvm: boolean }> {
+export async function installForTests(
+  { cacheDir, qemuUser }: Pick<Config, 'cacheDir' | 'qemuUser'>,
+  signal: AbortSignal,
+): Promise<{ kvm: boolean }> {
   await refuseToBuild([TEST_IMAGE], cacheDir);
   await ensureHostPackages(signal, TEST_PACKAGES);
   await ensureTools(['nats-server', 'nats', 'versitygw'], cacheDir, signal);
   const [image] = await buildImages([TEST_IMAGE], cacheDir, signal);
+  const { user } = await chooseMachineUser(qemuUser, { make: false });
   const { accelerator, reason } = await chooseAccelerator({
-    ...{ wanted: 'auto', qemu: await findQemu(), kernelPath: image?.kernelPath ?? null, cacheDir, signal },
+    ...{ wanted: 'auto', qemu: await findQemu(), kernelPath: image?.kernelPath ?? null, user, cacheDir, signal },
   });
   console.error(`accelerator: ${accelerator}: ${reason}`);
   return { kvm: accelerator === 'kvm' };

@@ -18,12 +18,6 @@ export interface MachineIdentity {
   generation: string;
 }
 
-/** What a machine finds by name; memory and disk it inherits. */
-export interface MachineSockets {
-  /** Socket of the QEMU guest agent, for people and for telling a dead helper from a dead guest. Shorter than 108 bytes. */
-  agentSocket: string;
-}
-
 /** Descriptors a machine's process inherits, by number. */
 export const DESCRIPTOR = {
   state: 3,
@@ -34,6 +28,7 @@ export const DESCRIPTOR = {
   disk: 8,
   diskToRead: 9,
   base: 10,
+  agent: 11,
 } as const;
 
 const DISK_SET = 1;
@@ -85,13 +80,7 @@ export function hardwareArguments(hardware: Hardware): string[] {
 }
 
 /** A machine's whole command line, QEMU's own name left out. */
-export function machineArguments(
-  name: string,
-  hardware: Hardware,
-  identity: MachineIdentity,
-  sockets: MachineSockets,
-  start: Start,
-): string[] {
+export function machineArguments(name: string, hardware: Hardware, identity: MachineIdentity, start: Start): string[] {
   const share = start.kind === 'boot' ? 'on' : 'off';
   return [
     ...['-name', name, '-uuid', identity.uuid],
@@ -110,7 +99,7 @@ export function machineArguments(
     ...['-chardev', `socket,id=qmp,fd=${DESCRIPTOR.qmp}`, '-mon', 'chardev=qmp,mode=control'],
     ...['-chardev', `socket,id=helper,fd=${DESCRIPTOR.helper}`],
     ...['-chardev', `socket,id=serial,fd=${DESCRIPTOR.serial}`],
-    ...['-chardev', `socket,id=agent,path=${doubleCommas(sockets.agentSocket)},server=on,wait=off`],
+    ...['-chardev', `socket,id=agent,fd=${DESCRIPTOR.agent}`],
     ...hardwareArguments(hardware),
     ...(hardware.vmGenerationId ? ['-device', `vmgenid,guid=${identity.generation}`] : []),
     ...(start.kind === 'boot'
@@ -139,9 +128,4 @@ function overlayArguments(): string[] {
 export function videoMemoryMib(screen: ScreenSize): number {
   const mib = (2 * screen.width * screen.height * 4) / 2 ** 20;
   return Math.max(4, 2 ** Math.ceil(Math.log2(mib)));
-}
-
-/** QEMU splits its option values at commas; two of them stand for one. */
-function doubleCommas(value: string): string {
-  return value.replaceAll(',', ',,');
 }

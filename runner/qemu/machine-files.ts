@@ -1,8 +1,9 @@
-import { chmod, chown, copyFile, type FileHandle, mkdir, open, rm } from 'node:fs/promises';
+import { chmod, chown, copyFile, type FileHandle, mkdir, open } from 'node:fs/promises';
 import path from 'node:path';
 import type { Start } from './arguments.ts';
 import type { MachineUser } from './launcher.ts';
 import type { InheritedFds } from './process.ts';
+import { removeRunFolder } from './run-folder.ts';
 
 /** Where a machine's files are, for the runner. QEMU itself gets open ones: its user need not reach any of these folders. */
 export interface MachinePlaces {
@@ -25,7 +26,7 @@ export interface MachineFiles extends AsyncDisposable {
 /**
  * Makes the run folder and opens memory and disk. QEMU opens the memory file anew through the inherited descriptor, for reading and
  * writing whatever it is for: so that file alone belongs to the group of QEMU's user.
- * @throws the file system's errors; the run folder is then gone again
+ * @throws the file system's errors, EEXIST for a run folder that another machine has; this one's is then gone again
  */
 export async function openMachineFiles(places: MachinePlaces, user: MachineUser | null): Promise<MachineFiles> {
   const { memoryPath, diskPath, runFolder, start, stateFd } = places;
@@ -33,8 +34,9 @@ export async function openMachineFiles(places: MachinePlaces, user: MachineUser 
   const close = async (): Promise<void> => {
     for (const handle of opened) await handle.close();
   };
+  await mkdir(path.dirname(runFolder), { recursive: true, mode: 0o711 });
+  await mkdir(runFolder, { mode: 0o700 });
   try {
-    await mkdir(runFolder, { recursive: true, mode: 0o700 });
     if (start.kind === 'boot') await makeMemoryFile(memoryPath, user);
     const found = start.kind === 'boot' && user ? await copyForUser(start, runFolder) : start;
     if (user) await chown(runFolder, user.uid, user.gid);
@@ -51,7 +53,7 @@ export async function openMachineFiles(places: MachinePlaces, user: MachineUser 
     return { fds, start: found, [Symbol.asyncDispose]: close };
   } catch (error) {
     await close();
-    await rm(runFolder, { recursive: true, force: true });
+    await removeRunFolder(runFolder);
     throw error;
   }
 }

@@ -1,5 +1,4 @@
-import { rm } from 'node:fs/promises';
-import path from 'node:path';
+import type { Duplex } from 'node:stream';
 import type { ScreenSize } from '../../functions/guest.ts';
 import { type Hardware, HELPER_PORT, type MachineIdentity, machineArguments } from './arguments.ts';
 import { within } from './deadline.ts';
@@ -12,6 +11,7 @@ import { machineInput } from './machine-input.ts';
 import { describeExit, QemuProcess } from './process.ts';
 import { Processors } from './processors.ts';
 import { QmpClient, type QmpEvent } from './qmp.ts';
+import { removeRunFolder } from './run-folder.ts';
 import { Screen } from './screen.ts';
 
 export interface MachineSettings extends MachinePlaces {
@@ -52,7 +52,7 @@ export class Machine {
   readonly input: InputDevices;
   readonly size: ScreenSize;
   /** Of the QEMU guest agent, the guest's second voice. */
-  readonly agentSocket: string;
+  readonly agent: Duplex;
   readonly #process: QemuProcess;
   readonly #runFolder: string;
   /** Resolves when it is known how the process ended. */
@@ -64,7 +64,7 @@ export class Machine {
     this.#process = process;
     this.#runFolder = settings.runFolder;
     this.size = settings.hardware.screen;
-    this.agentSocket = agentSocketIn(settings.runFolder);
+    this.agent = process.agent;
     this.qmp = new QmpClient(process.qmp);
     this.helper = new HelperClient(process.helper, (fault) => this.lose(fault));
     this.screen = new Screen(this.qmp, settings.runFolder);
@@ -87,11 +87,10 @@ export class Machine {
    */
   static async start(settings: MachineSettings, signal = new AbortController().signal): Promise<Machine> {
     await using files = await openMachineFiles(settings, settings.confinement.user);
-    const sockets = { agentSocket: agentSocketIn(settings.runFolder) };
     const { name, hardware, identity, qemuPath, confinement } = settings;
-    const args = machineArguments(name, hardware, identity, sockets, files.start);
+    const args = machineArguments(name, hardware, identity, files.start);
     const process = await QemuProcess.start(qemuPath, args, confinement, files.fds).catch(async (error: unknown) => {
-      await rm(settings.runFolder, { recursive: true, force: true });
+      await removeRunFolder(settings.runFolder);
       throw error;
     });
     const machine = new Machine(process, settings);
@@ -162,13 +161,11 @@ export class Machine {
     this.lose(cause);
     this.#killed ??= (async () => {
       await this.#process.kill();
-      await rm(this.#runFolder, { recursive: true, force: true });
+      await removeRunFolder(this.#runFolder);
     })();
     return this.#killed;
   }
 }
-
-const agentSocketIn = (runFolder: string): string => path.join(runFolder, 'agent.sock');
 
 function closesHelperPort({ name, data }: QmpEvent): boolean {
   return name === 'VSERPORT_CHANGE' && data.id === HELPER_PORT && data.open === false;

@@ -1,12 +1,13 @@
 import { once } from 'node:events';
 import { createWriteStream } from 'node:fs';
-import { chmod, rm } from 'node:fs/promises';
+import { chmod, chown, mkdir, rm } from 'node:fs/promises';
 import { createServer, type Server, type Socket } from 'node:net';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { DESCRIPTOR } from './arguments.ts';
 import { within } from './deadline.ts';
 import { QmpError } from './errors.ts';
+import type { MachineUser } from './launcher.ts';
 import type { QmpClient } from './qmp.ts';
 
 /** Loading takes 20 to 40 ms, saving 33; a starved host, seconds. */
@@ -23,16 +24,24 @@ const CAPABILITIES = {
 /**
  * Writes the device state of a stopped machine to a file. QEMU's sandbox forbids it to start a process and 7.2 cannot write
  * to a file itself, so it writes to a socket that is read here.
- * @param folder for the socket; its path is short, and nobody but the runner and QEMU gets into it
+ * @param folder for the socket, made and removed here; its path is short. QEMU's user passes through it and cannot write to it: a name
+ * in a folder of that user's might be a link when rights are changed by it
+ * @param user QEMU's; null for the runner's own
  */
-export async function saveState(qmp: QmpClient, folder: string, file: string, signal: AbortSignal): Promise<void> {
+export async function saveState(
+  qmp: QmpClient,
+  folder: string,
+  user: MachineUser | null,
+  file: string,
+  signal: AbortSignal,
+): Promise<void> {
   const socketPath = path.join(folder, 'save.sock');
   const server = createServer();
+  await mkdir(folder, { mode: 0o700 });
   try {
     server.listen(socketPath);
     await once(server, 'listening', { signal });
-    // QEMU's user is not ours.
-    await chmod(socketPath, 0o666);
+    if (user) await letIn(folder, socketPath, user);
     await qmp.execute('migrate-set-capabilities', CAPABILITIES, { signal });
     // All begun in one go: a wait that nobody listens to yet would end the whole process when it fails.
     const [ended] = await Promise.all([
@@ -48,7 +57,18 @@ export async function saveState(qmp: QmpClient, folder: string, file: string, si
     if (ended !== 'completed') throw new QmpError(`saving the device state ended as ${ended}`);
   } finally {
     server.close();
-    await rm(socketPath, { force: true });
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** The folder last: until then nobody else gets at what is in it. */
+async function letIn(folder: string, socketPath: string, { gid }: MachineUser): Promise<void> {
+  for (const [file, mode] of [
+    [socketPath, 0o660],
+    [folder, 0o710],
+  ] as const) {
+    await chown(file, process.geteuid?.() ?? 0, gid);
+    await chmod(file, mode);
   }
 }
 

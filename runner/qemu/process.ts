@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Duplex, Readable } from 'node:stream';
+import { DESCRIPTOR } from './arguments.ts';
 import { within } from './deadline.ts';
 import { launch, type Rights } from './launcher.ts';
 import { Tail } from './tail.ts';
@@ -32,6 +33,8 @@ export class QemuProcess {
   readonly exited: Promise<Exit>;
   readonly qmp: Duplex;
   readonly helper: Duplex;
+  /** The QEMU guest agent's; what it says unasked is dropped. */
+  readonly agent: Duplex;
   readonly #child: ChildProcess;
   readonly #stderr = new Tail(16 * 1024);
   readonly #serial = new Tail(256 * 1024);
@@ -42,9 +45,11 @@ export class QemuProcess {
     this.exited = new Promise((resolve) => child.once('exit', (code, signal) => resolve({ code, signal })));
     // A signal that cannot be sent is seen by the exit that does not come.
     child.on('error', () => undefined);
-    const [, , stderr, , qmp, helper, serial] = child.stdio as readonly unknown[];
+    const stdio = child.stdio as readonly unknown[];
+    const [, , stderr, , qmp, helper, serial] = stdio;
     this.qmp = qmp as Duplex;
     this.helper = helper as Duplex;
+    this.agent = (stdio[DESCRIPTOR.agent] as Duplex).on('error', () => undefined).resume();
     (stderr as Readable).on('data', (chunk: Buffer) => this.#stderr.add(chunk)).on('error', () => undefined);
     (serial as Duplex).on('data', (chunk: Buffer) => this.#serial.add(chunk)).on('error', () => undefined);
   }
@@ -76,6 +81,7 @@ export class QemuProcess {
         fds.disk,
         fds.diskToRead,
         fds.base ?? 'ignore',
+        'pipe',
       ],
     });
     if (child.pid === undefined) {

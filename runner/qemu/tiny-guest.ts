@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto';
-import { chmod, chown, copyFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmod, chown, copyFile, mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { execa } from 'execa';
 import { launch, type MachineUser, OWN_RIGHTS } from './launcher.ts';
+import { removeRunFolder } from './run-folder.ts';
 
 /** Two guests small enough to write down, for finding out whether guests run here at all. */
 
@@ -148,10 +149,15 @@ async function inFolder<T>(
 ): Promise<T> {
   const folder = await mkdtemp(path.join(tmpdir(), 'gymbus-probe-'));
   try {
-    for (const [name, data] of Object.entries(files)) await writeFile(path.join(folder, name), data, { mode: 0o444 });
+    for (const [name, data] of Object.entries(files)) {
+      const file = path.join(folder, name);
+      await writeFile(file, data);
+      // Whatever the umask took: QEMU's user is another.
+      await chmod(file, 0o444);
+    }
     if (user) await chown(folder, user.uid, user.gid);
     return await use(folder);
   } finally {
-    await rm(folder, { recursive: true, force: true });
+    await removeRunFolder(folder);
   }
 }

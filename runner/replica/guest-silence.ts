@@ -1,4 +1,4 @@
-import { createConnection } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { QmpSilent } from '../qemu/errors.ts';
 import type { Machine } from '../qemu/machine.ts';
@@ -22,7 +22,7 @@ export interface ProcessorSample {
  * are doing. @throws the signal's reason
  */
 export async function nameSilence(machine: Machine, signal: AbortSignal): Promise<string> {
-  if (await agentAnswers(machine.agentSocket, signal)) return 'the helper in the guest hangs; its agent answers';
+  if (await agentAnswers(machine.agent, signal)) return 'the helper in the guest hangs; its agent answers';
   const samples: ProcessorSample[] = [];
   try {
     for (let n = 0; n < SAMPLES; n += 1) {
@@ -65,20 +65,20 @@ export function parseRegisters(text: string): ProcessorSample[] {
 }
 
 /** Whether the QEMU guest agent answers a ping. */
-function agentAnswers(socketPath: string, signal: AbortSignal): Promise<boolean> {
+export function agentAnswers(agent: Duplex, signal: AbortSignal): Promise<boolean> {
   return new Promise((resolve) => {
-    const socket = createConnection(socketPath);
     const finish = (answers: boolean): void => {
       clearTimeout(timer);
       signal.removeEventListener('abort', onAbort);
-      socket.destroy();
+      agent.off('data', onData).off('error', onAbort);
       resolve(answers);
     };
     const onAbort = (): void => finish(false);
+    const onData = (): void => finish(true);
     const timer = setTimeout(onAbort, AGENT_DEADLINE_MS);
     signal.addEventListener('abort', onAbort, { once: true });
-    socket.once('error', onAbort);
-    socket.once('data', () => finish(true));
-    socket.write('{"execute": "guest-ping"}\n');
+    agent.once('error', onAbort);
+    agent.once('data', onData);
+    agent.write('{"execute": "guest-ping"}\n');
   });
 }

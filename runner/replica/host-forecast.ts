@@ -1,4 +1,4 @@
-import { readdir, readFile } from 'node:fs/promises';
+import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { cpuTopology } from '../system/cpu-topology.ts';
 import type { HostRoom } from './capacity.ts';
@@ -9,7 +9,7 @@ import type { LedgerEntry } from './ledger.ts';
 import { type Estimates, emptyProfile, estimatesOf, type Figure, type Profile } from './profile.ts';
 import { readProfile } from './profile-file.ts';
 import { templatesFolder } from './template.ts';
-import { TemplateRecord } from './template-record.ts';
+import { readRecord, type TemplateRecord } from './template-record.ts';
 
 /** What is known of one image on this host. */
 export interface KnownImage {
@@ -47,13 +47,10 @@ export async function knownImages(
 /** Newest first. */
 async function templateRecords(area: string): Promise<TemplateRecord[]> {
   const names = await readdir(templatesFolder(area)).catch((): string[] => []);
-  const records = await Promise.all(
-    names.map(async (name) => {
-      const text = await readFile(path.join(templatesFolder(area), name, 'template.json'), 'utf8').catch(() => 'null');
-      return TemplateRecord.safeParse(JSON.parse(text)).data;
-    }),
-  );
-  return records.filter((it) => it !== undefined).sort((a, b) => b.created_at.localeCompare(a.created_at));
+  // Hidden ones are being made.
+  const whole = names.filter((name) => !name.startsWith('.'));
+  const records = await Promise.all(whole.map((name) => readRecord(path.join(templatesFolder(area), name))));
+  return records.filter((it) => it !== null).sort((a, b) => b.created_at.localeCompare(a.created_at));
 }
 
 /** What to plan with where any of several images may be what acts next: of each figure the largest. */

@@ -1,6 +1,7 @@
 import { link, mkdir, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { z } from 'zod';
+import { removeRunFolder } from '../qemu/run-folder.ts';
 import { asStorageFull } from '../storage/errors.ts';
 import { removeCgroup } from '../system/cgroup.ts';
 
@@ -82,8 +83,8 @@ async function takeIdentity(area: string, folder: string, record: OwnerRecord): 
 export async function releaseOwnership(area: string, record: OwnerRecord): Promise<void> {
   const folder = path.join(replicasFolder(area, record.runner), record.id);
   for (const cgroup of record.cgroups) await removeCgroup(cgroup);
-  await rm(record.run_folder, { recursive: true, force: true });
   for (const disk of ['disk.raw', 'disk.qcow2']) await rm(path.join(folder, disk), { force: true });
+  await removeRunFolder(record.run_folder);
   const holder = await identityHolder(area, record.machine_id);
   if (holder === record.id) await rm(identityFile(area, record.machine_id), { force: true });
   await rm(folder, { recursive: true, force: true });

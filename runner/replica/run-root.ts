@@ -37,7 +37,12 @@ async function openFolder(folder: string): Promise<void> {
   if ((mode & 0o777) !== 0o711) await chmod(folder, 0o711);
 }
 
-/** The run folder of the machine with that uuid. */
+/** The run folder of the machine with that uuid, whole: no two machines may ever share one. */
 export function runFolderOf({ runRoot }: Pick<Engine, 'runRoot'>, uuid: string): string {
-  return path.join(runRoot, uuid.slice(0, 8));
+  return path.join(runRoot, uuid);
+}
+
+/** Where the machine with that uuid gives its device state away. It belongs to the runner. */
+export function saveFolderOf(engine: Pick<Engine, 'runRoot'>, uuid: string): string {
+  return `${runFolderOf(engine, uuid)}.save`;
 }

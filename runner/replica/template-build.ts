@@ -17,7 +17,7 @@ import { DESKTOP_PASSWORD, type ImageFiles } from './image-files.ts';
 import { confineTemplate } from './isolation.ts';
 import { park } from './parking.ts';
 import { awaitDesktop } from './readiness.ts';
-import { runFolderOf } from './run-root.ts';
+import { runFolderOf, saveFolderOf } from './run-root.ts';
 import { stampOf, type TemplateRecord } from './template-record.ts';
 
 export interface BuildOrder {
@@ -61,6 +61,7 @@ export async function buildTemplate(
   report('booting', `booting ${image.name} (${hardware.accelerator})`);
   const runFolder = runFolderOf(engine, order.uuid);
   const bootedAt = performance.now();
+  const confinement = await confineTemplate(engine.isolation, hardware);
   const machine = await Machine.start(
     {
       name: `gymbus-template-${order.uuid.slice(0, 8)}`,
@@ -77,7 +78,7 @@ export async function buildTemplate(
         cmdline: image.manifest.cmdline,
       },
       stateFd: null,
-      confinement: await confineTemplate(engine.isolation, hardware),
+      confinement,
     },
     signal,
   );
@@ -117,7 +118,8 @@ export async function buildTemplate(
     const golden = await machine.screen.picture(either);
     if (isBlack(golden)) throw new Error(`the desktop of ${image.name} is black`);
     await writeFile(path.join(folder, 'golden.ppm'), writePpm(golden));
-    await saveState(machine.qmp, runFolder, path.join(folder, 'state'), either);
+    const saveFolder = saveFolderOf(engine, order.uuid);
+    await saveState(machine.qmp, saveFolder, confinement.user, path.join(folder, 'state'), either);
     await machine.kill('template saved');
     await flush(memoryPath);
     await flush(diskPath);

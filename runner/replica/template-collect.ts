@@ -1,9 +1,9 @@
-import { readdir, readFile, rm, stat } from 'node:fs/promises';
+import { readdir, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { LockHeld, lockFile } from '../system/lock.ts';
 import type { Engine } from './engine.ts';
 import { type Template, templatesFolder } from './template.ts';
-import { TemplateRecord } from './template-record.ts';
+import { readRecord } from './template-record.ts';
 import { templateUseFile } from './template-uses.ts';
 
 /** One of an image that is not served here any more may be wanted again: making it takes a minute, keeping it a gigabyte. */
@@ -44,8 +44,7 @@ async function reasonToRemove(
   nowMs: number,
 ): Promise<string | null> {
   const folder = path.join(templatesFolder(area), key);
-  const text = await readFile(path.join(folder, 'template.json'), 'utf8').catch(() => 'null');
-  const record = readRecord(text);
+  const record = await readRecord(folder);
   const successor = current.find((template) => template.image.name === record?.image);
   if (record && successor) {
     const { image_digest, qemu_version, accelerator } = successor.record;
@@ -56,15 +55,6 @@ async function reasonToRemove(
   const times = await Promise.all([folder, templateUseFile(area, key)].map((file) => stat(file).catch(() => null)));
   const usedMs = Math.max(...times.map((found) => found?.mtimeMs ?? 0));
   return nowMs - usedMs > UNUSED_MS ? 'not used for a week' : null;
-}
-
-/** Null for what another version wrote. */
-function readRecord(text: string): TemplateRecord | null {
-  try {
-    return TemplateRecord.safeParse(JSON.parse(text)).data ?? null;
-  } catch {
-    return null;
-  }
 }
 
 function ifHeld(error: unknown): null {

@@ -1,4 +1,5 @@
-import { stat } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
+import path from 'node:path';
 import { z } from 'zod';
 
 const Stamp = z.object({ size: z.number(), mtime_ns: z.string(), ctime_ns: z.string() });
@@ -25,6 +26,15 @@ export const TemplateRecord = z.object({
   created_at: z.string(),
 });
 export type TemplateRecord = z.infer<typeof TemplateRecord>;
+
+/** @param folder of a template @returns null for none, and for what another version or a power failure left */
+export async function readRecord(folder: string): Promise<TemplateRecord | null> {
+  try {
+    return TemplateRecord.parse(JSON.parse(await readFile(path.join(folder, 'template.json'), 'utf8')));
+  } catch {
+    return null;
+  }
+}
 
 /** Size and times of a memory file, in nanoseconds as decimal text. */
 export async function stampOf(file: string): Promise<z.infer<typeof Stamp>> {

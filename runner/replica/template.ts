@@ -3,13 +3,14 @@ import { mkdir, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Hardware } from '../qemu/arguments.ts';
 import { type Picture, parsePpm } from '../qemu/picture.ts';
+import { removeRunFolder } from '../qemu/run-folder.ts';
 import { LockHeld, lockFile } from '../system/lock.ts';
 import type { BuildProgress } from './build-progress.ts';
 import type { Engine } from './engine.ts';
 import { killFound, qemuProcesses } from './host-processes.ts';
 import type { ImageFiles } from './image-files.ts';
 import { readMemoryPages } from './memory-pages.ts';
-import { runFolderOf } from './run-root.ts';
+import { runFolderOf, saveFolderOf } from './run-root.ts';
 import { buildTemplate } from './template-build.ts';
 import { imageHardware, templateKey } from './template-key.ts';
 import { stampOf, TemplateRecord } from './template-record.ts';
@@ -166,7 +167,8 @@ async function removeDrafts(engine: Engine, ownKey: string): Promise<void> {
 
 async function removeDraft(engine: Engine, draft: string, uuid: string): Promise<void> {
   for (const found of await qemuProcesses()) if (found.uuid === uuid) await killFound(found);
-  await rm(runFolderOf(engine, uuid), { recursive: true, force: true });
+  await removeRunFolder(runFolderOf(engine, uuid));
+  await rm(saveFolderOf(engine, uuid), { recursive: true, force: true });
   await rm(path.join(templatesFolder(engine.area.path), draft), { recursive: true, force: true });
 }
 

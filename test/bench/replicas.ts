@@ -101,7 +101,7 @@ async function timeReboot(
   const machine = await Machine.start({
     ...{ name: 'gymbus-bench', qemuPath: engine.qemu.path, hardware, identity: { uuid, generation: randomUUID() } },
     ...{ memoryPath: path.join(folder, 'ram'), diskPath: path.join(folder, 'disk.raw'), stateFd: null },
-    runFolder: path.join(engine.runRoot, uuid.slice(0, 8)),
+    runFolder: path.join(engine.runRoot, uuid),
     confinement: await confineTemplate(engine.isolation, hardware),
     start: {
       ...{ kind: 'boot', kernelPath: image.kernelPath, initrdPath: image.initrdPath },

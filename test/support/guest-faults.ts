@@ -1,5 +1,7 @@
 import { once } from 'node:events';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { createConnection, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseRegisters } from '../../runner/replica/guest-silence.ts';
@@ -104,7 +106,10 @@ export const GUEST_FAULTS: readonly GuestFault[] = [
 
 /** A fault of the kernel itself, made by a debugger: where it idles, a jump to the same place. */
 async function spinKernel({ machine }: VirtualReplica): Promise<void> {
-  const socketPath = path.join(path.dirname(machine.agentSocket), 'gdb.sock');
+  // QEMU makes it: in a folder that its user may write to.
+  const folder = await mkdtemp(path.join(tmpdir(), 'gymbus-gdb-'));
+  await chmod(folder, 0o777);
+  const socketPath = path.join(folder, 'gdb.sock');
   const monitor = (line: string) => machine.qmp.execute('human-monitor-command', { 'command-line': line });
   const endMs = performance.now() + PATIENCE_MS;
   await monitor(`gdbserver unix:${socketPath},server=on,wait=off`);
@@ -127,6 +132,7 @@ async function spinKernel({ machine }: VirtualReplica): Promise<void> {
   } finally {
     socket.destroy();
     await monitor('gdbserver none');
+    await rm(folder, { recursive: true });
     await machine.run();
   }
 }

@@ -72,7 +72,7 @@ export class LocalRun implements AsyncDisposable {
   async runFolders(): Promise<string[]> {
     const runRoot = await openRunRoot();
     const uuids = [...this.#seen.values()].flatMap((command) => /-name gymbus-.* -uuid (\S+)/.exec(command)?.[1] ?? []);
-    return uuids.map((uuid) => path.join(runRoot, uuid.slice(0, 8)));
+    return uuids.map((uuid) => path.join(runRoot, uuid));
   }
 
   /** No process of it, nothing that answers as a stack. */

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { chooseAccelerator } from '../../runner/qemu/accelerator.ts';
+import { bootsKernel, runsFirmware } from '../../runner/qemu/tiny-guest.ts';
 
 const never = new AbortController().signal;
 let folder: string;
@@ -62,6 +63,24 @@ describe('what is remembered of an accelerator', () => {
 });
 
 describe('a guest booted to find out', () => {
+  it.skipIf(process.getuid?.() !== 0)('can be read by QEMU’s user, whatever the umask', async () => {
+    await chmod(folder, 0o755);
+    // 67: as a guest ends that came up.
+    const qemu = await brokenQemu(`for file in "$@"; do
+      case $file in /*/firmware | /*/initrd) cat "$file" > /dev/null && echo 'gymbus: up' && exit 67 ;; esac
+    done; exit 1`);
+    const kernel = path.join(folder, 'kernel');
+    await writeFile(kernel, '');
+    const user = { name: 'nobody', uid: 65_534, gid: 65_534, groups: [] };
+    const before = process.umask(0o077);
+    try {
+      expect(await runsFirmware(qemu, 'tcg', 10_000, never, user)).toBeNull();
+      expect(await bootsKernel(qemu, 'tcg', kernel, 10_000, never, user)).toBeNull();
+    } finally {
+      process.umask(before);
+    }
+  });
+
   it('dies with its runner', async () => {
     const pidFile = path.join(folder, 'pid');
     const qemu = await brokenQemu(`echo $$ > ${pidFile}; exec sleep 600`);

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { chmod, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -61,6 +61,13 @@ describe('a machine that does not start', () => {
     await starting;
     expect(existsSync(`/proc/${pid}`)).toBe(false);
     expect(existsSync(settings.runFolder)).toBe(false);
+  });
+
+  it('leaves the run folder of another machine as it is', async () => {
+    await mkdir(settings.runFolder);
+    await writeFile(path.join(settings.runFolder, 'screen.ppm'), 'of another');
+    await expect(Machine.start(settings, never)).rejects.toMatchObject({ code: 'EEXIST' });
+    expect(await readdir(settings.runFolder)).toEqual(['screen.ppm']);
   });
 
   it('leaves nothing behind when not even its launcher can be started', async () => {

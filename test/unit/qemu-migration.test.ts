@@ -1,4 +1,5 @@
-import { readdir } from 'node:fs/promises';
+import { once } from 'node:events';
+import { lstat, readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -29,7 +30,8 @@ describe('saving device state', () => {
     const lost = new AbortController();
     const saving = saveState(
       new QmpClient(channel.near),
-      channel.folder,
+      path.join(channel.folder, 'save'),
+      null,
       path.join(channel.folder, 'state'),
       lost.signal,
     );
@@ -43,7 +45,8 @@ describe('saving device state', () => {
     const lost = new AbortController();
     const saving = saveState(
       new QmpClient(channel.near),
-      channel.folder,
+      path.join(channel.folder, 'save'),
+      null,
       path.join(channel.folder, 'state'),
       lost.signal,
     );
@@ -53,14 +56,39 @@ describe('saving device state', () => {
   });
 
   it('that has no place for its socket says so', async () => {
-    const nowhere = path.join(channel.folder, 'none');
+    const nowhere = path.join(channel.folder, 'none', 'save');
     const saving = saveState(
       new QmpClient(channel.near),
       nowhere,
+      null,
       path.join(nowhere, 'state'),
       new AbortController().signal,
     );
-    await expect(saving).rejects.toMatchObject({ syscall: 'listen' });
+    await expect(saving).rejects.toMatchObject({ code: 'ENOENT', syscall: 'mkdir' });
     await sleep(20);
+  });
+
+  it.skipIf(process.getuid?.() !== 0)('has its socket where QEMU’s user may come, and change nothing', async () => {
+    const folder = path.join(channel.folder, 'save');
+    const found: Promise<[number, number, number][]> = once(channel.far, 'data').then(() =>
+      Promise.all(
+        [folder, path.join(folder, 'save.sock')].map(async (file) => {
+          const { uid, gid, mode } = await lstat(file);
+          return [uid, gid, mode & 0o777] as [number, number, number];
+        }),
+      ),
+    );
+    const lost = new AbortController();
+    const user = { name: 'nobody', uid: 65_534, gid: 65_534, groups: [] };
+    const saving = expect(
+      saveState(new QmpClient(channel.near), folder, user, path.join(channel.folder, 'state'), lost.signal),
+    ).rejects.toThrow('machine died');
+    expect(await found).toEqual([
+      [0, 65_534, 0o710],
+      [0, 65_534, 0o660],
+    ]);
+    lost.abort(new Error('machine died'));
+    await saving;
+    expect(await readdir(channel.folder)).toEqual([]);
   });
 });

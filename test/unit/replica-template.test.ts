@@ -1,11 +1,14 @@
-import { appendFile, mkdir, mkdtemp, readdir, rm, truncate, utimes, writeFile } from 'node:fs/promises';
+import { appendFile, mkdir, mkdtemp, readdir, readFile, rm, truncate, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { writePpm } from '../../runner/qemu/picture.ts';
 import type { Engine } from '../../runner/replica/engine.ts';
+import { knownImages } from '../../runner/replica/host-forecast.ts';
 import type { ImageFiles } from '../../runner/replica/image-files.ts';
+import { emptyProfile } from '../../runner/replica/profile.ts';
+import { addToProfile } from '../../runner/replica/profile-file.ts';
 import { ensureTemplate, type Template, templatesFolder } from '../../runner/replica/template.ts';
 import { collectTemplates } from '../../runner/replica/template-collect.ts';
 import { imageHardware, templateKey } from '../../runner/replica/template-key.ts';
@@ -105,9 +108,13 @@ describe('making a template', () => {
   it('removes what killed builders left, of other templates too, and nothing of one that is being made', async () => {
     const [dead, alive] = [`.building-${'a'.repeat(32)}-dead`, `.building-${'b'.repeat(32)}-alive`];
     for (const name of [dead, alive]) await mkdir(path.join(templatesFolder(area), name), { recursive: true });
+    const ofRun = ['alive', 'alive.save', 'dead', 'dead.save'];
+    for (const name of ofRun) await mkdir(path.join(engine.runRoot, name), { recursive: true });
+    await writeFile(path.join(engine.runRoot, 'dead.save', 'save.sock'), '');
     await using _maker = await lockFile(path.join(area, 'locks', `template-${'b'.repeat(32)}`), { waitMs: 0 });
     await expect(ensure()).rejects.toThrow('qemu did not start');
     expect(await readdir(templatesFolder(area))).toEqual([alive]);
+    expect(await readdir(engine.runRoot)).toEqual(['alive', 'alive.save']);
   });
 
   it('does not begin without room for it', async () => {
@@ -115,6 +122,23 @@ describe('making a template', () => {
     await expect(ensure()).rejects.toBeInstanceOf(StorageFull);
     await expect(ensure()).rejects.toThrow(/^the template of desk may need 1\.1 GiB in .*, and 1\.0 GiB are free: /);
     expect(await readdir(templatesFolder(area))).toEqual([]);
+  });
+});
+
+describe('what is known of an image', () => {
+  it('is its newest whole template’s: neither one cut short by a power failure nor one being made keeps it from being known', async () => {
+    const folder = await place();
+    const key = path.basename(folder);
+    const start = emptyProfile({ image: 'desk', image_digest: image.digest, accelerator: 'tcg', memory_mib: 1_024 });
+    const profile = await addToProfile(area, key, 'test', start, {});
+    const text = await readFile(path.join(folder, 'template.json'), 'utf8');
+    const newer = JSON.stringify({ ...JSON.parse(text), key: '0b', created_at: '9999-01-01T00:00:00.000Z' });
+    for (const [name, record] of Object.entries({ '0a': text.slice(0, 20), '.building-0b-x': newer })) {
+      await mkdir(path.join(templatesFolder(area), name));
+      await writeFile(path.join(templatesFolder(area), name, 'template.json'), record);
+    }
+    const [known] = await knownImages(area, [{ name: 'desk', digest: image.digest, memoryMib: 1_024 }], 'tcg');
+    expect(known).toMatchObject({ template: key, profile });
   });
 });
 

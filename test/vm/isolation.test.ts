@@ -119,7 +119,7 @@ describe.skipIf(process.getuid?.() !== 0)('the process of a machine', () => {
 
   it('has a run folder that only it and its runner get into', async () => {
     const { uid } = vm.engine.isolation.user ?? { uid: -1 };
-    const folder = path.join(vm.engine.runRoot, replica.id.slice(0, 8));
+    const folder = path.join(vm.engine.runRoot, replica.id);
     const { stdout } = await execa('stat', ['-c', '%u %a', folder]);
     expect(stdout).toBe(`${uid} 700`);
     expect(await asItsUser(`ls ${vm.engine.runRoot}`), 'and nothing is told of the others').toMatchObject({
@@ -129,7 +129,7 @@ describe.skipIf(process.getuid?.() !== 0)('the process of a machine', () => {
 
   it('cannot make its runner read another file for a picture', async () => {
     const { screen, qmp } = replica.machine;
-    const file = path.join(vm.engine.runRoot, replica.id.slice(0, 8), 'screen.ppm');
+    const file = path.join(vm.engine.runRoot, replica.id, 'screen.ppm');
     const target = path.join(path.dirname(file), 'elsewhere.ppm');
     await symlink(target, file);
     // QEMU itself follows the link.
