@@ -238,7 +238,8 @@ describe('a guest that', () => {
     const startedAt = performance.now();
     const goesOn = (): boolean =>
       performance.now() < startedAt + S * 1_000 ||
-      (cause !== null && !replica.lost.aborted && performance.now() < startedAt + NAMED_MS);
+      (performance.now() < startedAt + NAMED_MS &&
+        (most - before <= much || (cause !== null && !replica.lost.aborted)));
     for (; goesOn(); await sleep(500)) {
       answers.push(await guestShell(neighbour, 'echo here'));
       most = Math.max(most, await harm(replica));
