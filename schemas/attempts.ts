@@ -10,7 +10,7 @@ export const AttemptRecord = z.looseObject({
   ended_at: Timestamp.nullable(),
   class: FailureClass.nullable(),
   message: z.string().nullable(),
-  /** The replica died under the attempt, whatever it was doing. */
+  /** The replica died under the attempt, whatever it was doing: its QEMU ended, or its kernel panicked. */
   replica_lost: z.boolean(),
 });
 export type AttemptRecord = z.infer<typeof AttemptRecord>;

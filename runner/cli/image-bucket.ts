@@ -42,39 +42,52 @@ export const sizeOf = ({ files }: ImageIndex): number =>
   files.flatMap(({ chunks }) => chunks).reduce((sum, { stored_bytes }) => sum + stored_bytes, 0);
 
 /**
- * The whole images of a name, newest first.
- * @param digest only those that begin so @throws ObjectDamaged when an index cannot be read
+ * The whole images of a name, newest first, and what is wrong with each whose index cannot be read.
+ * @param digest only those that begin so
  */
 async function imagesInBucket(
   store: ObjectStore,
   name: string,
   digest: string,
   options: CallOptions,
-): Promise<ImageIndex[]> {
-  const found: ImageIndex[] = [];
+): Promise<{ images: ImageIndex[]; unreadable: ObjectDamaged[] }> {
+  const images: ImageIndex[] = [];
+  const unreadable: ObjectDamaged[] = [];
   for await (const folder of store.folders(objectKeys.images(name), options)) {
     if (!folder.startsWith(digest)) continue;
-    const index = await readIndex(store, { name, digest: folder }, options);
-    if (index) found.push(index);
+    try {
+      const index = await readIndex(store, { name, digest: folder }, options);
+      if (index) images.push(index);
+    } catch (error) {
+      if (!(error instanceof ObjectDamaged)) throw error;
+      unreadable.push(error);
+    }
   }
-  return found.sort((a, b) => b.created_at.localeCompare(a.created_at));
+  images.sort((a, b) => b.created_at.localeCompare(a.created_at));
+  return { images, unreadable };
 }
 
 /**
  * The image that `name` (its newest) or `name@digest` (any unambiguous prefix) names in the bucket; null when there is none.
- * @throws CliError when several begin so; ObjectDamaged
+ * An index that cannot be read keeps nobody from the newest of the others.
+ * @param options.warn told of each that is passed over
+ * @throws CliError when several begin so; ObjectDamaged when it is meant by its digest, or none of the name can be read
  */
 export async function findInBucket(
   store: ObjectStore,
   reference: string,
-  options: CallOptions,
+  options: CallOptions & { warn(message: string): void },
 ): Promise<ImageIndex | null> {
   const [name = '', digest = ''] = reference.split('@');
-  const matching = await imagesInBucket(store, name, digest, options);
-  if (digest && matching.length > 1) {
-    throw new CliError(`${reference} names ${matching.length} images; give more digits of the digest`);
+  const { images, unreadable } = await imagesInBucket(store, name, digest, options);
+  const [newest = null] = images;
+  const [first] = unreadable;
+  if (first && (digest || !newest)) throw first;
+  if (digest && images.length > 1) {
+    throw new CliError(`${reference} names ${images.length} images; give more digits of the digest`);
   }
-  return matching[0] ?? null;
+  for (const { message } of unreadable) options.warn(`passed over: ${message}`);
+  return newest;
 }
 
 async function readIndex(
@@ -172,7 +185,7 @@ export const mib = (bytes: number): string => String(Math.ceil(bytes / 2 ** 20))
 /** What is told where a bucket has no such image. */
 export async function notInBucket(store: ObjectStore, reference: string, options: CallOptions): Promise<string> {
   const [name = ''] = reference.split('@');
-  const others = await imagesInBucket(store, name, '', options);
+  const { images: others } = await imagesInBucket(store, name, '', options);
   const there = others.length > 0 ? `; there are ${others.map(referenceTo).join(', ')}` : '';
   return `there is no image ${quote(reference)} in ${store.url('images/')}${there}`;
 }

@@ -33,7 +33,8 @@ async function pullReference(
   cacheDir: string,
   signal: AbortSignal,
 ): Promise<Image | null> {
-  const index = await findInBucket(store, reference, { signal });
+  const warn = (message: string): void => console.error(`warning: ${message}`);
+  const index = await findInBucket(store, reference, { signal, warn });
   if (!index) return null;
   const view = progressView(`pull ${referenceTo(index)}`);
   try {
@@ -52,7 +53,8 @@ export function bucketOf(config: Config, log: Logger, signal: AbortSignal): Else
   return async (reference) => {
     using store = openClientStore(config);
     try {
-      const index = await findInBucket(store, reference, { signal });
+      const warn = (message: string): void => log.warn({ image: reference }, message);
+      const index = await findInBucket(store, reference, { signal, warn });
       if (!index)
         return `it is not in ${place} either: gymbus image push ${reference}, on a host that has it, puts it there`;
       log.info({ image: referenceTo(index), from: place, bytes: sizeOf(index) }, 'image is not in the cache: fetching');

@@ -41,7 +41,8 @@ export function classify(error: unknown): AttemptFailed {
     if (cause instanceof ReplicaLost) {
       return cause.byHost
         ? new AttemptFailed('host', message, { cause: error })
-        : new AttemptFailed('guest', message, { cause: error, replicaLost: true });
+        : // What was found in a guest is its own fault: only a job whose machines die is poison.
+          new AttemptFailed('guest', message, { cause: error, replicaLost: !cause.found });
     }
   }
   for (const cause of causesOf(error)) {

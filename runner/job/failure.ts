@@ -22,7 +22,7 @@ export const FAILURE_TABLE: Record<FailureClass, { spends: boolean; next: 'dead'
 export class AttemptFailed extends Error {
   override readonly name = 'AttemptFailed';
   readonly class: FailureClass;
-  /** The machine itself was gone: counts towards poison. */
+  /** The machine itself died: counts towards poison. A fault that was found in its guest does not. */
   readonly replicaLost: boolean;
   constructor(failureClass: FailureClass, message: string, options: { cause?: unknown; replicaLost?: boolean } = {}) {
     super(cutMessage(message), { cause: options.cause });

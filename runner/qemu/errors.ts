@@ -1,11 +1,20 @@
+/** How a machine was lost. */
+export interface Loss {
+  /** This host's disk failed under it: neither its guest nor its job had a part in that. */
+  byHost?: boolean;
+  /** A fault was found in its guest, or it was taken from its user, while QEMU ran on: the machine itself did not die. */
+  found?: boolean;
+}
+
 /** The machine is gone under its user. */
 export class ReplicaLost extends Error {
   override readonly name = 'ReplicaLost';
-  /** This host's disk failed under it: neither its guest nor its job had a part in that. */
   readonly byHost: boolean;
-  constructor(message: string, options: { cause?: unknown; byHost?: boolean } = {}) {
+  readonly found: boolean;
+  constructor(message: string, options: Loss & { cause?: unknown } = {}) {
     super(message, { cause: options.cause });
     this.byHost = options.byHost ?? false;
+    this.found = options.found ?? false;
   }
 }
 

@@ -2,7 +2,7 @@ import type { Duplex } from 'node:stream';
 import type { ScreenSize } from '../../functions/guest.ts';
 import { type Hardware, HELPER_PORT, type MachineIdentity, machineArguments } from './arguments.ts';
 import { within } from './deadline.ts';
-import { ReplicaLost } from './errors.ts';
+import { type Loss, ReplicaLost } from './errors.ts';
 import { HelperClient } from './helper.ts';
 import { InputDevices } from './input.ts';
 import type { Rights } from './launcher.ts';
@@ -66,7 +66,7 @@ export class Machine {
     this.size = settings.hardware.screen;
     this.agent = process.agent;
     this.qmp = new QmpClient(process.qmp);
-    this.helper = new HelperClient(process.helper, (fault) => this.lose(fault));
+    this.helper = new HelperClient(process.helper, (fault) => this.lose(fault, { found: true }));
     this.screen = new Screen(this.qmp, settings.runFolder);
     this.processors = new Processors(this.qmp, process.pid);
     this.input = new InputDevices(machineInput(this.qmp, this.helper, this.processors), this.size);
@@ -129,9 +129,9 @@ export class Machine {
   }
 
   /** The first cause stays. */
-  lose(cause: string, options: { byHost?: boolean } = {}): void {
+  lose(cause: string, loss: Loss = {}): void {
     if (this.lost.aborted) return;
-    this.#lost.abort(new ReplicaLost(cause, options));
+    this.#lost.abort(new ReplicaLost(cause, loss));
     // Whoever still waits for the guest is told why no answer comes.
     this.helper.fail(cause);
   }
@@ -145,7 +145,7 @@ export class Machine {
   #helperDied(): void {
     const cause = 'the helper in the guest died';
     this.helper.fail(cause);
-    setTimeout(() => this.lose(cause), REASON_GRACE_MS).unref();
+    setTimeout(() => this.lose(cause, { found: true }), REASON_GRACE_MS).unref();
   }
 
   run(): Promise<unknown> {

@@ -131,7 +131,7 @@ export class VirtualPool implements ReplicaPool {
       if (!replica) stock.answered(null);
       return null;
     }
-    shelf.take();
+    shelf.take(replica);
     stock.acting += 1;
     let taken = true;
     return new PoolReservation(shelf, replica, {
@@ -229,8 +229,11 @@ export class VirtualPool implements ReplicaPool {
     for (;;) {
       signal.throwIfAborted();
       if (this.#closed) throw new Error('the pool is closed');
-      const replica = shelf.take();
-      if (replica) return replica;
+      const replica = shelf.available();
+      if (replica) {
+        shelf.take(replica);
+        return replica;
+      }
       await once(this.#changes, 'change', { signal });
     }
   }

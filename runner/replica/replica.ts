@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Accelerator, InputAction, ReplicaPhase } from '../../schemas/index.ts';
 import { within } from '../qemu/deadline.ts';
-import { ReplicaLost } from '../qemu/errors.ts';
+import { type Loss, ReplicaLost } from '../qemu/errors.ts';
 import { HelperGuest } from '../qemu/guest.ts';
 import type { Machine } from '../qemu/machine.ts';
 import { restoreState } from '../qemu/migration.ts';
@@ -288,8 +288,9 @@ export class VirtualReplica implements Replica {
     this.#startTimer();
     if (to === 'failed' || to === 'discarded') {
       const cause = this.#state.cause ?? 'discarded';
-      const byHost = (this.#machine?.lost.reason as ReplicaLost | undefined)?.byHost ?? false;
-      this.#lost.abort(new ReplicaLost(cause, { byHost }));
+      // Where the machine lives, something was found in it, or it is taken away.
+      const loss: Loss = (this.#machine?.lost.reason as ReplicaLost | undefined) ?? { found: true };
+      this.#lost.abort(new ReplicaLost(cause, { byHost: loss.byHost ?? false, found: loss.found ?? false }));
       // A leased one is left to be looked at until its user discards it. Should the kill fail, the discard meets it again.
       if (from !== 'leased' && to === 'failed') this.#machine?.kill(cause).catch(() => undefined);
     }

@@ -90,11 +90,9 @@ export class Shelf {
     return this.#members.free('hot', beside) ?? this.#members.free('frozen', beside);
   }
 
-  /** Sets one aside until it is leased, discarded or put back. */
-  take(): VirtualReplica | null {
-    const replica = this.available();
-    if (replica) this.#members.reserved.add(replica);
-    return replica;
+  /** Sets one that is available aside until it is leased, discarded or put back. */
+  take(replica: VirtualReplica): void {
+    this.#members.reserved.add(replica);
   }
 
   putBack(replica: VirtualReplica): void {

@@ -41,7 +41,7 @@ describe.skipIf(!available('fault'))('a fault of the guest in the middle of an a
       expect(result.attempts).toBe(2);
       const history = await readAttempts(gym.bus, job.batch_id, job.job_id);
       const [first, second] = history?.attempts ?? [];
-      expect(first).toMatchObject({ class: 'guest', replica_lost: true });
+      expect(first).toMatchObject({ class: 'guest', replica_lost: fault.kills });
       const cause = /^.*?the replica was lost during setup: (.*)$/s.exec(first?.message ?? '')?.[1] ?? first?.message;
       expect(cause).toMatch(fault.cause);
       expect(second).toMatchObject({ class: null });

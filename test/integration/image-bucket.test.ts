@@ -218,6 +218,41 @@ describe('pull', () => {
   });
 });
 
+describe('an index that cannot be read', () => {
+  const damaged = `images/${NAME}/${DIGEST}/index.json is no index of this version (`;
+  beforeEach(async () => {
+    await makeUpImage(here, { name: NAME, digest: NEWER, createdAt: '2026-01-02T00:00:00.000Z' });
+    await push(`${NAME}@aa`);
+    await push(`${NAME}@bb`);
+    await spoil(path.join(bucketFolder(), 'index.json'), { at: 0, length: 20 });
+  });
+
+  it('keeps nobody from another of its name, and is named', async () => {
+    const { exitCode, stdout, stderr } = await pull(NAME);
+    expect({ exitCode, stdout }, stderr).toEqual({ exitCode: 0, stdout: imageDirectory(there, NAME, NEWER) });
+    expect(stderr).toContain('warning: passed over: ');
+    expect(stderr).toContain(damaged);
+    expect(stderr).toContain(`gymbus image push --again ${NAME}@aaaaaaaaaaaaaaaa`);
+  });
+
+  it('is told where it is meant, and where no other is left', async () => {
+    expect(await pull(`${NAME}@aa`)).toMatchObject({ exitCode: 1, stderr: expect.stringContaining(damaged) });
+    expect(await pull(`${NAME}@cc`)).toMatchObject({
+      ...{ exitCode: 1, stderr: expect.stringContaining(`; there are ${NAME}@bbbbbbbbbbbbbbbb`) },
+    });
+    await rm(bucketFolder(NEWER), { recursive: true });
+    expect(await pull(NAME)).toMatchObject({ exitCode: 1, stderr: expect.stringContaining(damaged) });
+  });
+
+  it('keeps no runner from its start, and is told in its log', async () => {
+    const lines: string[] = [];
+    const log = pino({ level: 'warn' }, { write: (line: string) => lines.push(line) });
+    const config = readConfig({ ...env, GYMBUS_CACHE: there, GYMBUS_IMAGES: NAME });
+    expect(await imagesFor(config, bucketOf(config, log, never))).toMatchObject([{ name: NAME, digest: NEWER }]);
+    expect(lines.join('')).toContain(damaged);
+  });
+});
+
 describe('a runner', () => {
   const log = pino({ level: 'silent' });
   const imagesOf = (wanted: string, endpoint = proxy.endpoint) => {

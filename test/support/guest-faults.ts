@@ -19,6 +19,8 @@ export interface GuestFault {
   inject(replica: VirtualReplica): Promise<unknown>;
   /** What is said to be the cause. */
   cause: RegExp;
+  /** Whether the machine itself dies of it: a job that does that to each of its machines is poison. */
+  kills: boolean;
   /** What happens to it. */
   action: string;
 }
@@ -38,48 +40,56 @@ export const GUEST_FAULTS: readonly GuestFault[] = [
     name: 'QEMU exit',
     ...byHost(async (replica) => process.kill(replica.machine.pid, 'SIGKILL')),
     cause: /^qemu exited with signal SIGKILL$/,
+    kills: true,
     action: 'seen by the exit of the process',
   },
   {
     name: 'kernel panic',
     ...byScript('echo 1 > /proc/sys/kernel/sysrq; echo c > /proc/sysrq-trigger'),
     cause: /^guest kernel panicked \(GUEST_PANICKED\)$/,
+    kills: true,
     action: 'told by the panic device',
   },
   {
     name: 'killed X server',
     ...byScript('pkill -9 -x Xorg'),
     cause: /^the X server ended$/,
+    kills: false,
     action: 'told by the helper',
   },
   {
     name: 'dead helper',
     ...byScript('pkill -9 -f gymbus-helper.py'),
     cause: /^the helper in the guest died$/,
+    kills: false,
     action: 'told by QEMU: its port was closed',
   },
   {
     name: 'out of memory',
     ...byScript('exec perl -e \'while (1) { push @kept, "x" x (32 << 20) }\''),
     cause: /^the guest ran out of memory: its kernel ended perl$/,
+    kills: false,
     action: 'told by the helper',
   },
   {
     name: 'read-only file system',
     ...byScript('echo 1 > /proc/sys/kernel/sysrq; echo u > /proc/sysrq-trigger'),
     cause: /^the disk of the guest became read-only/,
+    kills: false,
     action: 'told by the helper',
   },
   {
     name: 'hung X server',
     ...byScript('pkill -STOP -x Xorg'),
     cause: /^the X server hangs: no answer for \d+ s$/,
+    kills: false,
     action: 'found by a look at it',
   },
   {
     name: 'hung helper',
     ...byScript('pkill -STOP -f gymbus-helper.py'),
     cause: /^the helper in the guest hangs; its agent answers$/,
+    kills: false,
     action: 'found by its silence',
   },
   {
@@ -88,18 +98,21 @@ export const GUEST_FAULTS: readonly GuestFault[] = [
     // It has to have answered a look: one that never did may not know how.
     watchedMs: 12_000,
     cause: /^the application Mousepad \(.*\) hangs: no answer and no work for \d+ s$/,
+    kills: false,
     action: 'found by a look at it',
   },
   {
     name: 'program that takes the processor',
     ...byScript('echo -1 > /proc/sys/kernel/sched_rt_runtime_us; exec chrt -f 99 sh -c "while :; do :; done"'),
     cause: /^the guest is silent: a program keeps its processor from all others$/,
+    kills: false,
     action: 'found by its silence',
   },
   {
     name: 'soft lockup',
     ...byHost(spinKernel),
     cause: /^the guest is silent: soft lockup, its kernel keeps the processor \(at ffffffff[0-9a-f]{8}\)$/,
+    kills: false,
     action: 'found by its silence',
   },
 ];

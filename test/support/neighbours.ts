@@ -21,6 +21,8 @@ export interface Fared {
   succeeded: number;
   /** Milliseconds of each of their steps, ascending. */
   stepMs: number[];
+  /** How often somebody who heard of a sick one threw until they were done. */
+  threw: number;
 }
 
 /** A replica whose state manager does something that it should not. */
@@ -30,18 +32,37 @@ interface Sick {
   /** What it does while the others play; ends with the signal, or never. */
   rage(until: AbortSignal): Promise<unknown>;
   release?(): Promise<unknown>;
+  threw?(): number;
+}
+
+/** Whoever has it, as a pool has it: told of its phases and of its end. It throws at each of them. */
+function heardByOneWhoThrows(engine: Engine, template: Template): { replica: VirtualReplica; threw(): number } {
+  let count = 0;
+  const hear = (): void => {
+    count += 1;
+    throw new Error('a listener that throws');
+  };
+  const replica = new VirtualReplica(engine, template, hear);
+  replica.onceDiscarded(hear);
+  return { replica, threw: () => count };
 }
 
 const SICKNESSES: readonly Sickness[] = [
-  // Throws: whoever hears of its phases, of its end and of a failure that comes by a timer.
+  // Throws when QEMU is killed: the kernel tells of it.
   (engine, template) => {
-    const replica = new VirtualReplica(engine, template, () => {
-      throw new Error('a listener that throws');
-    });
-    replica.onceDiscarded(() => {
-      throw new Error('a listener of the end that throws');
-    });
-    return { replica, rage: async () => setTimeout(() => replica.condemn('sick'), 50) };
+    const heard = heardByOneWhoThrows(engine, template);
+    return { ...heard, rage: async () => process.kill(heard.replica.machine.pid, 'SIGKILL') };
+  },
+  // Throws when a timer of the runner condemns it, and when it is discarded.
+  (engine, template) => {
+    const heard = heardByOneWhoThrows(engine, template);
+    const { replica } = heard;
+    const rage = async (): Promise<unknown> =>
+      setTimeout(() => {
+        replica.condemn('sick');
+        void replica.discard();
+      }, 50);
+    return { ...heard, rage };
   },
   // Blocks: its machine stands still, and whatever is asked of it waits.
   (engine, template) => {
@@ -103,6 +124,7 @@ export async function fare(engine: Engine, template: Template, { replicas, sick 
     return {
       succeeded: ends.filter(({ status }) => status === 'fulfilled').length,
       stepMs: stepMs.sort((a, b) => a - b),
+      threw: sickOnes.reduce((sum, { threw }) => sum + (threw?.() ?? 0), 0),
     };
   } finally {
     over.abort();

@@ -16,6 +16,12 @@ describe('the class of an error', () => {
   it.each([
     ['a part by its name', part('policy', new Error('no')), 'policy', false],
     ['a lost machine, whatever part saw it', part('evaluator', new ReplicaLost('qemu exited')), 'guest', true],
+    [
+      'a fault found in a guest whose machine lives',
+      part('setup', new SetupError('step 0 (execute): gone', { cause: new ReplicaLost('no memory', { found: true }) })),
+      'guest',
+      false,
+    ],
     ['S3 away under a set-up', part('setup', new StorageAway('away')), 'storage', false],
     [
       'S3 that does not hand out an input, as the set-up tells it',

@@ -1,6 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { classify } from '../../runner/job/classify.ts';
 import { AttemptFailed, FAILURE_TABLE, retryDelayMs, spentAttempts, verdictOf } from '../../runner/job/failure.ts';
+import { ReplicaLost } from '../../runner/replica/contract.ts';
 import { type AttemptRecord, FailureClass } from '../../schemas/index.ts';
 
 function attempt(change: Partial<AttemptRecord>): AttemptRecord {
@@ -86,6 +88,14 @@ describe('a job whose attempts are used up', () => {
   it('is poison when every attempt took its runner or replica down', () => {
     const spent = [attempt({ ended_at: null, class: null }), attempt({ class: 'guest', replica_lost: true })];
     expect(verdictOf(spent)).toMatchObject({ status: 'dead', class: 'poison' });
+  });
+
+  it('is no poison when a fault was found in the guest of each', () => {
+    const lost = classify(new ReplicaLost('the X server ended', { found: true }));
+    const spent = [1, 2].map(() =>
+      attempt({ class: lost.class, message: lost.message, replica_lost: lost.replicaLost }),
+    );
+    expect(verdictOf(spent)).toEqual({ status: 'failed', class: 'guest', message: 'the X server ended' });
   });
 
   it('is no poison when one attempt failed in an ordinary way, though the last runner died', () => {

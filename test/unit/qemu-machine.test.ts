@@ -1,8 +1,10 @@
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { HELPER_PORT } from '../../runner/qemu/arguments.ts';
 import { OWN_RIGHTS } from '../../runner/qemu/launcher.ts';
 import { Machine, type MachineSettings } from '../../runner/qemu/machine.ts';
 
@@ -81,5 +83,47 @@ describe('a machine that does not start', () => {
     }
     expect(existsSync(settings.runFolder)).toBe(false);
     await expect.poll(descriptors).toBeLessThanOrEqual(before);
+  });
+});
+
+describe('a machine that is lost', () => {
+  /** Agrees on QMP, and does what it is told to by the name of a command: stands in for QEMU where no guest is needed. */
+  const STAND_IN = `#!/usr/bin/perl
+open(my $qmp, '+<&=', 4) or die;
+open(my $helper, '+<&=', 5) or die;
+my %does = (
+  cont => sub { syswrite($helper, '{"id": null, "fault": "x_server", "message": "the X server ended"}' . "\\n") },
+  stop => sub { syswrite($qmp, '{"event": "GUEST_PANICKED", "data": {}}' . "\\n") },
+  'system_reset' => sub {
+    syswrite($qmp, '{"event": "VSERPORT_CHANGE", "data": {"id": "${HELPER_PORT}", "open": false}}' . "\\n");
+  },
+  quit => sub { exit 3 },
+);
+syswrite($qmp, '{"QMP": {"version": {}, "capabilities": []}}' . "\\n");
+while (my $line = <$qmp>) {
+  my ($id) = $line =~ /"id":(\\d+)/;
+  syswrite($qmp, qq({"return": {}, "id": $id}\\n)) if defined $id;
+  my ($command) = $line =~ /"execute":"(\\w+)"/;
+  $does{$command}->() if exists $does{$command};
+}
+`;
+
+  it.each([
+    ['the X server ended', 'cont', true],
+    ['the helper in the guest died', 'system_reset', true],
+    ['guest kernel panicked (GUEST_PANICKED)', 'stop', false],
+    ['qemu exited with code 3', 'quit', false],
+  ])('%s: tells whether that was found in its guest', async (cause, command, found) => {
+    const qemuPath = path.join(folder, 'qemu');
+    await writeFile(qemuPath, STAND_IN, { mode: 0o755 });
+    const machine = await Machine.start({ ...settings, qemuPath }, never);
+    try {
+      const lost = once(machine.lost, 'abort', { signal: AbortSignal.timeout(10_000) });
+      await machine.qmp.execute(command).catch(() => undefined);
+      await lost;
+      expect(machine.lost.reason).toMatchObject({ name: 'ReplicaLost', message: cause, byHost: false, found });
+    } finally {
+      await machine.kill();
+    }
   });
 });

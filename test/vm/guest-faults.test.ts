@@ -28,6 +28,7 @@ describe('a fault of the guest', () => {
       await found;
       expect(replica.phase).toBe('failed');
       expect(replica.cause).toMatch(fault.cause);
+      expect(replica.lost.reason).toMatchObject({ name: 'ReplicaLost', byHost: false, found: !fault.kills });
       const { serialLog, lastPicture, cause } = await replica.diagnostics();
       expect(cause).toBe(replica.cause);
       expect(lastPicture?.length).toBeGreaterThan(1_000);

@@ -53,6 +53,21 @@ describe('a pool', () => {
     expect(pool.trouble).toBeNull();
   });
 
+  it('reserves the very replica that it drew: each reservation has another', async () => {
+    // Each look draws for both, in turns in favour of the one and of the other.
+    let draws = 0;
+    const draw = (): number => [0.1, 0.9, 0.9, 0.1][draws++ % 4] as number;
+    await using pool = await vm.pool({ acting: 2, ready: 2 }, 'test-pool', { draw });
+    await filled(pool, 2);
+    draws = 0;
+    const [one, two] = [pool.reserve(image), pool.reserve(image)];
+    const replicas = await Promise.all([one?.claim(soon()), two?.claim(soon())]);
+    expect(new Set(replicas.map((replica) => replica?.id)).size).toBe(2);
+    expect(replicas.map((replica) => replica?.phase)).toEqual(['leased', 'leased']);
+    expect(pool.phases().failed ?? 0).toBe(0);
+    await Promise.all(replicas.map((replica) => replica?.discard()));
+  });
+
   it('wakes whoever waits for a ready replica', async () => {
     await using pool = await vm.pool({ acting: 1, ready: 1 });
     const replica = await (await reserve(pool)).claim(soon());
