@@ -70,6 +70,7 @@ export async function createReplicaPool(order: PoolOrder): Promise<VirtualPool> 
   if (!first) throw new Error('no image to serve: build one first');
   const reaped = await reapOwned(area.path, runnerId);
   if (reaped.replicas > 0) log.info(reaped, 'reaped what an earlier process left behind');
+  if (reaped.resisted.length > 0) log.error(reaped, 'something that an earlier process left could not be removed');
   const opened = await openEngine(order, first.kernelPath);
   try {
     return await openPool(order, opened);

@@ -5,6 +5,8 @@ import { ownedBy, releaseOwnership } from './ownership.ts';
 export interface Reaped {
   processes: number;
   replicas: number;
+  /** What could not be removed, and why: its record stays, for the next start. */
+  resisted: string[];
 }
 
 /**
@@ -14,7 +16,7 @@ export interface Reaped {
  */
 export async function reapOwned(area: string, runner: string): Promise<Reaped> {
   const { records, bare } = await ownedBy(area, runner);
-  if (records.length === 0 && bare.length === 0) return { processes: 0, replicas: 0 };
+  if (records.length === 0 && bare.length === 0) return { processes: 0, replicas: 0, resisted: [] };
   const byUuid = new Map(records.map((record) => [record.uuid, record]));
   let processes = 0;
   for (const found of await qemuProcesses()) {
@@ -23,7 +25,10 @@ export async function reapOwned(area: string, runner: string): Promise<Reaped> {
     await killFound(found);
     processes += 1;
   }
-  for (const record of records) await releaseOwnership(area, record);
+  const resisted: string[] = [];
+  for (const record of records) {
+    await releaseOwnership(area, record).catch((error: Error) => resisted.push(`${record.id}: ${error.message}`));
+  }
   for (const folder of bare) await rm(folder, { recursive: true, force: true });
-  return { processes, replicas: records.length + bare.length };
+  return { processes, replicas: records.length + bare.length - resisted.length, resisted };
 }

@@ -63,6 +63,8 @@ export class VirtualReplica implements Replica {
   readonly #resting = new RestingPicture();
   readonly #discardListeners: (() => void)[] = [];
   #wasLeased = false;
+  /** It was condemned for what is this host's fault. */
+  #byHost = false;
   #looks = 0;
   #lastLook: Promise<void> | undefined;
 
@@ -219,7 +221,8 @@ export class VirtualReplica implements Replica {
   }
 
   /** Takes it from whoever has it, for a reason from outside of it. */
-  condemn(cause: string): void {
+  condemn(cause: string, { byHost = false } = {}): void {
+    this.#byHost ||= byHost;
     this.#apply({ type: 'fail', cause });
   }
 
@@ -290,7 +293,9 @@ export class VirtualReplica implements Replica {
       const cause = this.#state.cause ?? 'discarded';
       // Where the machine lives, something was found in it, or it is taken away.
       const loss: Loss = (this.#machine?.lost.reason as ReplicaLost | undefined) ?? { found: true };
-      this.#lost.abort(new ReplicaLost(cause, { byHost: loss.byHost ?? false, found: loss.found ?? false }));
+      this.#lost.abort(
+        new ReplicaLost(cause, { byHost: this.#byHost || (loss.byHost ?? false), found: loss.found ?? false }),
+      );
       // A leased one is left to be looked at until its user discards it. Should the kill fail, the discard meets it again.
       if (from !== 'leased' && to === 'failed') this.#machine?.kill(cause).catch(() => undefined);
     }

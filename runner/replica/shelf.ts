@@ -289,7 +289,7 @@ export class Shelf {
   #condemn(): void {
     const damaged = this.#template;
     for (const replica of this.#members.all) {
-      if (replica.template === damaged) replica.condemn(`template ${damaged.key} was damaged`);
+      if (replica.template === damaged) replica.condemn(`template ${damaged.key} was damaged`, { byHost: true });
     }
   }
 

@@ -67,7 +67,7 @@ describe('after SIGKILL of a runner', () => {
     // What a runner leaves when it is killed in the middle: here the record of a replica whose QEMU still runs.
     const replica = await vm.replica('frozen');
     const { pid } = replica.machine;
-    expect(await reapOwned(vm.area.path, 'test-reap')).toEqual({ processes: 1, replicas: 1 });
+    expect(await reapOwned(vm.area.path, 'test-reap')).toEqual({ processes: 1, replicas: 1, resisted: [] });
     expect((await qemuProcesses()).map((found) => found.pid)).not.toContain(pid);
     await replica.discard();
   });
