@@ -17,6 +17,7 @@ import ctypes
 import errno
 import fcntl
 import gc
+import itertools
 import json
 import os
 import pwd
@@ -596,7 +597,6 @@ class Session:
         self.root = self.display.screen().root
         self.atoms = {}
         self.ours = set()
-        self.pings = 0
 
     def atom(self, name):
         if name not in self.atoms:
@@ -802,6 +802,10 @@ class Keyboard:
         return None if code is None else (code, 0)
 
 
+# Answers go to the root window, and so to every connection that waits for one: no two questions have the same number.
+stamps = itertools.count(1)
+
+
 def ping(session, window_ids, wait_s):
     """Ask the applications of these windows whether they have handled all they were sent, as a window manager does: they
     answer in order. The answers that are missing after so long: the windows that did not give one. Windows whose
@@ -819,11 +823,10 @@ def ping(session, window_ids, wait_s):
                 continue
         missing = dict.fromkeys(asked)
         for window_id in missing:
-            session.pings += 1
-            missing[window_id] = session.pings
+            missing[window_id] = next(stamps)
             # To one closed meanwhile it is an error that python-xlib prints, and nobody answers: the caller finds no such window.
             session.display.create_resource_object('window', window_id).send_event(xevent.ClientMessage(
-                window=window_id, client_type=protocols, data=(32, [request, session.pings, window_id, 0, 0])))
+                window=window_id, client_type=protocols, data=(32, [request, missing[window_id], window_id, 0, 0])))
         session.display.sync()
         deadline = time.monotonic() + wait_s
         while missing:
