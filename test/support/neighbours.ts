@@ -100,19 +100,27 @@ const SICKNESSES: readonly Sickness[] = [
 
 /** Replicas that all run at once, each but the sick ones taking some steps. */
 export async function fare(engine: Engine, template: Template, { replicas, sick }: Neighbourhood): Promise<Fared> {
-  const sickOnes = Array.from({ length: sick }, (_, n) =>
-    (SICKNESSES[n % SICKNESSES.length] as Sickness)(engine, template),
-  );
-  const sound = Array.from({ length: replicas - sick }, () => new VirtualReplica(engine, template));
-  const all = [...sickOnes.map(({ replica }) => replica), ...sound];
+  // Each is made at its turn: its time to be cloned runs from then on.
+  const sickOnes: Sick[] = [];
+  const sound: VirtualReplica[] = [];
+  const makers = Array.from({ length: replicas }, (_, n) => (): VirtualReplica => {
+    if (n >= sick) {
+      const replica = new VirtualReplica(engine, template);
+      sound.push(replica);
+      return replica;
+    }
+    const made = (SICKNESSES[n % SICKNESSES.length] as Sickness)(engine, template);
+    sickOnes.push(made);
+    return made.replica;
+  });
   const over = new AbortController();
   try {
-    const queue = [...all];
     await Promise.all(
       Array.from({ length: HANDS }, async () => {
-        for (let next = queue.shift(); next; next = queue.shift()) {
-          await next.prepare();
-          await next.lease(never);
+        for (let make = makers.shift(); make; make = makers.shift()) {
+          const replica = make();
+          await replica.prepare();
+          await replica.lease(never);
         }
       }),
     );
@@ -128,6 +136,7 @@ export async function fare(engine: Engine, template: Template, { replicas, sick 
     };
   } finally {
     over.abort();
+    const all = [...sickOnes.map(({ replica }) => replica), ...sound];
     await Promise.allSettled(all.map((replica) => replica.discard()));
     for (const { release } of sickOnes) await release?.();
   }
