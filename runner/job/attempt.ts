@@ -42,7 +42,7 @@ export interface PlayedAttempt extends AsyncDisposable {
 }
 
 /** Serial logs and last pictures of a sick machine are waited for no longer than this. */
-const DIAGNOSTICS_MS = 3_000;
+const DIAGNOSTICS_MS = 8_000;
 
 /**
  * Plays one attempt on a replica of its own and records it. What goes wrong comes back in `failure`, classed.

@@ -44,7 +44,7 @@ export interface ImageRef {
 export interface Diagnostics {
   /** Tail of the serial console, at most 256 KiB. */
   serialLog: Buffer;
-  /** A fresh picture if it can be had within a second, else the last one taken. */
+  /** A fresh picture if it can be had within some seconds, else the last one taken. */
   lastPicture: Buffer | null;
   /** The named cause of its death or silence, e.g. `qemu exited with signal SIGKILL`. */
   cause: string | null;

@@ -29,7 +29,8 @@ import {
 } from './state.ts';
 import { checkTemplate, type Template } from './template.ts';
 
-const LAST_PICTURE_DEADLINE_MS = 1_000;
+/** A picture takes a tenth of a second; on a host with no processor to spare, some seconds. */
+const LAST_PICTURE_DEADLINE_MS = 6_000;
 
 /** Told of each change of phase, after it. */
 export type PhaseListener = (replica: VirtualReplica, from: ReplicaPhase) => void;

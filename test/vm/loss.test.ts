@@ -92,7 +92,7 @@ describe('a lost machine', () => {
     const started = performance.now();
     const { lastPicture } = await replica.diagnostics();
     expect(lastPicture).toBeNull();
-    expect(performance.now() - started).toBeLessThan(3_000);
+    expect(performance.now() - started).toBeLessThan(12_000);
     await replica.discard();
     expect((await replica.diagnostics()).cause).toBeNull();
   });
