@@ -538,6 +538,18 @@ def op_memory(_message):
 # --- input --------------------------------------------------------------------------------------------------------
 
 
+def find_x_server():
+    """The process of the X server: its number and a descriptor that becomes readable when it ends; None where there is none."""
+    for pid in filter(str.isdigit, os.listdir('/proc')):
+        try:
+            with open(f'/proc/{pid}/comm', encoding='utf-8') as name:
+                if name.read() == 'Xorg\n':
+                    return pid, os.pidfd_open(int(pid))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return None
+
+
 class Inputs:
     """The input devices as the X server holds them: copies of its own descriptors, which the kernel tells us to be
     readable for as long as the server has not read all that came. Its buffers are small, and drop what overflows."""
@@ -557,19 +569,17 @@ class Inputs:
         for descriptor in [*self.devices, *([] if self.server is None else [self.server])]:
             os.close(descriptor)
         self.server, self.devices, self.poller = None, [], select.poll()
-        for pid in filter(str.isdigit, os.listdir('/proc')):
-            try:
-                with open(f'/proc/{pid}/comm', encoding='utf-8') as name:
-                    if name.read() != 'Xorg\n':
-                        continue
-                self.server = os.pidfd_open(int(pid))
-                links = {int(number): os.readlink(f'/proc/{pid}/fd/{number}') for number in os.listdir(f'/proc/{pid}/fd')}
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            for number, link in links.items():
-                if link.startswith('/dev/input/event'):
-                    self.take(number)
+        found = find_x_server()
+        if found is None:
             return
+        pid, self.server = found
+        try:
+            links = {int(number): os.readlink(f'/proc/{pid}/fd/{number}') for number in os.listdir(f'/proc/{pid}/fd')}
+        except (FileNotFoundError, ProcessLookupError):
+            return  # it ended meanwhile, which its descriptor tells the next who asks
+        for number, link in links.items():
+            if link.startswith('/dev/input/event'):
+                self.take(number)
 
     def take(self, number):
         descriptor = libc.syscall(SYS_PIDFD_GETFD, self.server, number, 0)
@@ -983,7 +993,8 @@ class Sentinel:
         while True:
             poller = select.poll()
             poller.register(self.kernel_log, select.POLLIN)
-            server = server if server is not None else self.find_server()
+            if server is None and (found := find_x_server()):
+                server = found[1]
             if server is not None:
                 poller.register(server, select.POLLIN)
             # Without a server one is looked for, as it is while the guest boots.
@@ -994,16 +1005,6 @@ class Sentinel:
                     os.close(server)
                     server = None
                     self.tell('x_server', 'the X server ended')
-
-    def find_server(self):
-        for pid in filter(str.isdigit, os.listdir('/proc')):
-            try:
-                with open(f'/proc/{pid}/comm', encoding='utf-8') as name:
-                    if name.read() == 'Xorg\n':
-                        return os.pidfd_open(int(pid))
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-        return None
 
     def read_kernel_log(self):
         while True:

@@ -26,6 +26,9 @@ export function emptiest(groups: readonly CpuGroup[], taken: (group: CpuGroup) =
   return rest.reduce((best, group) => (taken(group) < taken(best) ? group : best), first);
 }
 
+/** Of some replicas; asked for only where it matters. */
+type Groups = () => readonly (CpuGroup | null)[];
+
 /** The groups of one pool, and who is in them. */
 export class CpuGroups {
   readonly all: readonly CpuGroup[];
@@ -44,22 +47,27 @@ export class CpuGroups {
    * @param there groups of the replicas there are @param acting of those that act
    * @returns null where one group is the whole host: nobody has to keep to it
    */
-  seat(there: readonly (CpuGroup | null)[], acting: readonly (CpuGroup | null)[]): CpuGroup | null {
+  seat(there: Groups, acting: Groups): CpuGroup | null {
     if (!this.#split) return null;
-    const beside = this.ranking(() => acting);
+    const beside = this.ranking(acting);
     const open = this.all.filter((group) => Number.isFinite(beside(group)));
-    return emptiest(open.length > 0 ? open : this.all, ({ index }) => there.filter((it) => it?.index === index).length);
+    const groups = there();
+    return emptiest(
+      open.length > 0 ? open : this.all,
+      ({ index }) => groups.filter((it) => it?.index === index).length,
+    );
   }
 
-  /** Whether one more may act somewhere. */
-  hasPlace(acting: readonly (CpuGroup | null)[]): boolean {
-    if (this.most === null) return true;
-    const beside = this.ranking(() => acting);
-    return (this.#split ? this.all : [null]).some((group) => Number.isFinite(beside(group)));
+  /** @returns tells of a group whether it is full while another is not; null where none can be */
+  full(acting: Groups): ((group: CpuGroup | null) => boolean) | null {
+    if (!this.#split || this.most === null) return null;
+    const beside = this.ranking(acting);
+    const isFull = (group: CpuGroup | null): boolean => beside(group) === Number.POSITIVE_INFINITY;
+    return this.all.every(isFull) ? null : isFull;
   }
 
   /** @param acting groups of those that act @returns tells how many act in a group; Infinity where no more may */
-  ranking(acting: () => readonly (CpuGroup | null)[]): (group: CpuGroup | null) => number {
+  ranking(acting: Groups): (group: CpuGroup | null) => number {
     if (!this.#split && this.most === null) return () => 0;
     const there = new Map<number | null, number>();
     for (const group of acting()) there.set(group?.index ?? null, (there.get(group?.index ?? null) ?? 0) + 1);

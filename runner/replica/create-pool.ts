@@ -112,7 +112,7 @@ async function openPool(order: PoolOrder, opened: OpenEngine): Promise<VirtualPo
         admit: (kind) => keeper.admit(stock, kind),
         ...{
           seat: keeper.seat,
-          hasPlace: keeper.hasPlace,
+          stranded: keeper.stranded,
           ranking: () => drawn(keeper.ranking(), order.draw),
           restFactor: keeper.restFactor,
         },

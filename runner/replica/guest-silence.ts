@@ -3,6 +3,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { QmpSilent } from '../qemu/errors.ts';
 import type { Machine } from '../qemu/machine.ts';
 
+/** What is said when not even the machine itself can be asked. */
+export const SILENT_QEMU = 'qemu itself does not answer';
+
 const AGENT_DEADLINE_MS = 5_000;
 /** Looks at the processor, so far apart: a kernel that works and one that spins differ only over some time. */
 const SAMPLES = 10;
@@ -30,7 +33,7 @@ export async function nameSilence(machine: Machine, signal: AbortSignal): Promis
       await sleep(SAMPLE_MS, undefined, { signal });
     }
   } catch (error) {
-    if (error instanceof QmpSilent) return 'qemu itself does not answer';
+    if (error instanceof QmpSilent) return SILENT_QEMU;
     throw error;
   }
   return nameSamples(samples);

@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { HelperError } from '../qemu/errors.ts';
+import { HelperError, QmpSilent } from '../qemu/errors.ts';
 import type { Machine } from '../qemu/machine.ts';
 import { HealthReport, judgeHealth, type Suspicions, UNSUSPECTED } from './guest-health.ts';
-import { nameSilence } from './guest-silence.ts';
+import { nameSilence, SILENT_QEMU } from './guest-silence.ts';
 
 /** A look costs a guest some 20 ms of its processor. */
 const LOOK_EVERY_MS = 8_000;
@@ -30,9 +30,9 @@ export async function watchGuest(machine: Machine, signal: AbortSignal): Promise
       if (judged.fault !== null) return judged.fault;
       suspicions = judged.suspicions;
     }
-  } catch {
-    // Aborted, or the machine is gone, which is told elsewhere.
-    return null;
+  } catch (error) {
+    // Else aborted, or the machine is gone, which is told elsewhere.
+    return error instanceof QmpSilent && !either.aborted ? SILENT_QEMU : null;
   }
 }
 
@@ -52,7 +52,8 @@ async function look(
       const waitedMs = (await clock.nowMs()) - askedMs;
       if (waitedMs > SILENCE_MS || performance.now() - asked > LONGEST_SILENCE_MS) silent.abort();
     }
-  })().catch(() => undefined);
+    // Over when the look is, and when QEMU cannot be asked for the time.
+  })().catch(() => silent.abort());
   try {
     return await machine.helper.call('health', {}, HealthReport, {
       deadlineMs: 2 * LONGEST_SILENCE_MS,

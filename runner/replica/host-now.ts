@@ -1,6 +1,7 @@
 import { readFileSync, statfsSync, statSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
+import { parseCpuList } from '../system/cpu-topology.ts';
 
 /** Where the kernel tells what it knows; a test puts other folders in their place. */
 export interface KernelFolders {
@@ -63,7 +64,7 @@ function memoryPressure({ proc }: Pick<KernelFolders, 'proc'> = KERNEL): Pressur
 /** Memory nodes of this host: 1 where the kernel does not say. */
 export function numaNodes({ sys }: Pick<KernelFolders, 'sys'> = KERNEL): number {
   try {
-    return countOf(readFileSync(path.join(sys, 'devices/system/node/has_memory'), 'latin1').trim());
+    return parseCpuList(readFileSync(path.join(sys, 'devices/system/node/has_memory'), 'latin1').trim()).length;
   } catch {
     return 1;
   }
@@ -82,12 +83,6 @@ export function openFilesLimit({ proc }: Pick<KernelFolders, 'proc'> = KERNEL): 
 /** Milliseconds since the host's boot, the same in all of its processes. */
 export function bootMs(): number {
   return Number(process.hrtime.bigint() / 1_000_000n);
-}
-
-/** Of a kernel's list such as `0-1,4`. */
-function countOf(list: string): number {
-  const ranges = list.split(',').map((range) => range.split('-').map(Number));
-  return ranges.reduce((sum, [first = 0, last = first]) => sum + last - first + 1, 0);
 }
 
 function freeBytes(folder: string): number {

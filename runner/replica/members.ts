@@ -24,9 +24,10 @@ export class Members {
     return found;
   }
 
-  count(...phases: readonly ReplicaPhase[]): number {
+  /** @param except left out */
+  count(phases: readonly ReplicaPhase[], except: ((replica: VirtualReplica) => boolean) | null = null): number {
     let count = 0;
-    for (const replica of this.all) if (phases.includes(replica.phase)) count += 1;
+    for (const replica of this.all) if (phases.includes(replica.phase) && !except?.(replica)) count += 1;
     return count;
   }
 

@@ -28,7 +28,7 @@ export type StockMaker = (keeper: {
   changed(): void;
   admit(stock: Stock, kind: 'frozen' | 'hot'): string | null;
   seat(): CpuGroup | null;
-  hasPlace(): boolean;
+  stranded(): ((replica: VirtualReplica) => boolean) | null;
   restFactor(): number;
   ranking(): (replica: VirtualReplica) => number;
 }) => Stock[];
@@ -68,18 +68,18 @@ export class VirtualPool implements ReplicaPool {
     observer?: PoolObserver,
   ) {
     this.#changes.setMaxListeners(0);
+    const acting = (): (CpuGroup | null)[] => this.#actingGroups();
     const stocks = makeStocks({
       changed: () => this.#changes.emit('change'),
       admit: (stock, kind) => this.#household.admit(stock, kind),
       restFactor: () => this.#household.restFactor(),
-      seat: () =>
-        groups.seat(
-          this.#members().map(({ group }) => group),
-          this.#actingGroups(),
-        ),
-      hasPlace: () => groups.hasPlace(this.#actingGroups()),
+      seat: () => groups.seat(() => this.#members().map(({ group }) => group), acting),
+      stranded: () => {
+        const full = groups.full(acting);
+        return full && (({ group }) => full(group));
+      },
       ranking: () => {
-        const beside = groups.ranking(() => this.#actingGroups());
+        const beside = groups.ranking(acting);
         return ({ group }) => beside(group);
       },
     });
@@ -147,26 +147,21 @@ export class VirtualPool implements ReplicaPool {
       claimed: (milliseconds, ok) => {
         if (ok) stock.demand.claimed();
         this.#observer?.claimed(imageName, milliseconds, ok);
-        this.#household.aim();
+        // Off the way of whoever waits for the replica: it reads what other runners have.
+        setImmediate(() => this.#household.aim());
       },
     });
   }
 
   phases(): Partial<Record<ReplicaPhase, number>> {
-    const counts: Partial<Record<ReplicaPhase, number>> = {};
-    for (const stock of this.#stocks.values()) {
-      for (const { phase } of stock.shelf.members) counts[phase] = (counts[phase] ?? 0) + 1;
-    }
-    return counts;
+    return phasesOf(this.#members());
   }
 
   states(): ImageState[] {
-    return [...this.#stocks.values()].map(({ shelf, demand, refused }) => {
-      const phases: ImageState['phases'] = {};
-      for (const { phase } of shelf.members) phases[phase] = (phases[phase] ?? 0) + 1;
-      const { target } = shelf;
-      return { image: shelf.image.name, phases, target, waiting: demand.waiting, refused: refused ?? shelf.refused };
-    });
+    return [...this.#stocks.values()].map(({ shelf, demand, refused }) => ({
+      ...{ image: shelf.image.name, phases: phasesOf(shelf.members), target: shelf.target },
+      ...{ waiting: demand.waiting, refused: refused ?? shelf.refused },
+    }));
   }
 
   /** The host as it was last looked at. */
@@ -237,4 +232,10 @@ export class VirtualPool implements ReplicaPool {
       await once(this.#changes, 'change', { signal });
     }
   }
+}
+
+function phasesOf(replicas: Iterable<VirtualReplica>): Partial<Record<ReplicaPhase, number>> {
+  const counts: Partial<Record<ReplicaPhase, number>> = {};
+  for (const { phase } of replicas) counts[phase] = (counts[phase] ?? 0) + 1;
+  return counts;
 }

@@ -67,7 +67,6 @@ export class VirtualReplica implements Replica {
   /** It was condemned for what is this host's fault. */
   #byHost = false;
   #looks = 0;
-  #lastLook: Promise<void> | undefined;
 
   /** @param machineId its guest's identity, 32 hex digits */
   constructor(
@@ -228,9 +227,17 @@ export class VirtualReplica implements Replica {
   }
 
   discard(): Promise<void> {
-    this.#discarded ??= this.#discard().finally(() => {
-      for (const listener of this.#discardListeners) this.#tell(listener);
+    if (this.#discarded) return this.#discarded;
+    // Set before anything is done: whoever hears of the discard may discard it, too.
+    let end!: (work: Promise<void>) => void;
+    this.#discarded = new Promise((resolve) => {
+      end = resolve;
     });
+    end(
+      this.#discard().finally(() => {
+        for (const listener of this.#discardListeners) this.#tell(listener);
+      }),
+    );
     return this.#discarded;
   }
 
@@ -253,9 +260,7 @@ export class VirtualReplica implements Replica {
 
   async #discard(): Promise<void> {
     this.#apply({ type: 'discard' });
-    // Whoever hears of the discard may discard it, too, while this call is not over: all wait for the one look.
-    if (this.#wasLeased) this.#lastLook ??= this.beforeEnd?.();
-    await this.#lastLook;
+    if (this.#wasLeased) await this.beforeEnd?.();
     await this.#machine?.kill();
     await this.#work;
     // A machine that was only just being started when the discard began.

@@ -17,8 +17,11 @@ export interface ShelfKeeper {
   seat(): CpuGroup | null;
   /** Tells of a replica how many act, now, on the processors that it keeps to; Infinity where no more may. */
   ranking(): (replica: VirtualReplica) => number;
-  /** Whether one more may act on some processors. */
-  hasPlace(): boolean;
+  /**
+   * Tells of a replica whether nobody can have it now: as many act on its processors as may, while others are free. Null where that
+   * cannot be.
+   */
+  stranded(): ((replica: VirtualReplica) => boolean) | null;
   /**
    * For how many times as long as a replica for the stock took to make, the next one is put off: those that act are not to be hurt by
    * what nobody waits for. 0 while none acts.

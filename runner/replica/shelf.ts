@@ -10,6 +10,7 @@ import type { WarmTarget } from './warm-targets.ts';
 const BACKOFF_MS = { first: 500, last: 60_000 };
 /** Given up at once: each takes the kernel some milliseconds of a processor. */
 const GIVEN_UP_AT_ONCE = 4;
+const WARM = ['hot', 'gating'] as const;
 
 /**
  * The replicas of one image: keeps as many warm as it is told to, makes new ones in the background and gives up those that are too many.
@@ -143,9 +144,9 @@ export class Shelf {
     const { hot, frozen } = this.#target;
     while (this.#members.busy.size < this.#parallel) {
       // What was set aside counts until it is leased: most of it is put back, for no job came.
-      const stranded = this.#stranded();
-      const warming = this.#members.count('hot', 'gating') - stranded.hot;
-      const stock = this.#members.count('cloning', 'restoring', 'frozen') - stranded.frozen;
+      const stranded = this.#keeper.stranded();
+      const warming = this.#members.count(WARM, stranded);
+      const stock = this.#members.count(['cloning', 'restoring', 'frozen'], stranded);
       const next = this.#members.free('frozen');
       if (next && warming < hot) {
         if (!this.#hasRoom('hot')) return;
@@ -177,25 +178,15 @@ export class Shelf {
   #shrink(): void {
     const { hot, frozen } = this.#target;
     for (;;) {
-      const stranded = this.#stranded();
-      const hotNow = this.#members.count('hot', 'gating') - stranded.hot;
-      if (hotNow + this.#members.count('frozen') - stranded.frozen <= hot + frozen) return;
+      const stranded = this.#keeper.stranded();
+      const hotNow = this.#members.count(WARM, stranded);
+      if (hotNow + this.#members.count(['frozen'], stranded) <= hot + frozen) return;
       const victim = (hotNow > hot ? this.#members.free('hot') : null) ?? this.#members.free('frozen');
       if (!victim || (this.#members.isLast(victim) && hot + frozen > 0)) return;
       if (this.#givenUp.size >= GIVEN_UP_AT_ONCE) return;
       this.#givenUp.add(victim);
       void this.#discard(victim);
     }
-  }
-
-  /** Ready ones that nobody can have, for as many act on their processors as may, while others are free: they are no stock. */
-  #stranded(): { hot: number; frozen: number } {
-    const none = { hot: 0, frozen: 0 };
-    if (!this.#keeper.hasPlace()) return none;
-    const beside = this.#keeper.ranking();
-    const count = (phase: 'hot' | 'frozen'): number =>
-      [...this.#members.all].filter((it) => it.phase === phase && beside(it) === Number.POSITIVE_INFINITY).length;
-    return { hot: count('hot'), frozen: count('frozen') };
   }
 
   #isResting(): boolean {

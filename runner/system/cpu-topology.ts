@@ -22,7 +22,7 @@ export async function cpuTopology(): Promise<CpuTopology> {
   return { nodes: nodes.length > 0 ? nodes : [[...allowed].sort((a, b) => a - b)] };
 }
 
-/** Reads the kernel's lists of processors, e.g. `0-3,8`. @throws of what is no such list */
+/** Reads the kernel's lists of processors or nodes, e.g. `0-3,8`. @throws of what is no such list */
 export function parseCpuList(text: string): number[] {
   if (text === '') return [];
   return text.split(',').flatMap((part) => {

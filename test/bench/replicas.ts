@@ -20,6 +20,7 @@ import { VirtualReplica } from '../../runner/replica/replica.ts';
 import { ensureTemplate, type Template } from '../../runner/replica/template.ts';
 import { standStill } from '../../runner/replica/template-build.ts';
 import { imageHardware } from '../../runner/replica/template-key.ts';
+import { ownMemory } from '../../runner/replica/usage.ts';
 import { openArea } from '../../runner/storage/area.ts';
 import { copySparse, reflink } from '../../runner/storage/clone.ts';
 import { type Figure, median, quantile } from './figure.ts';
@@ -171,20 +172,11 @@ async function frozenMemory(engine: Engine, template: Template): Promise<number>
   try {
     for (const replica of replicas) await replica.prepare();
     await sleep(REST_MS);
-    const each = await Promise.all(replicas.map(({ machine }) => ownMemory(machine.pid)));
+    const each = replicas.map(({ machine }) => ownMemory(machine.pid) ?? Number.NaN);
     return median(each) / mib;
   } finally {
     await Promise.all(replicas.map((replica) => replica.discard()));
   }
-}
-
-async function ownMemory(pid: number): Promise<number> {
-  const [rollup, status] = await Promise.all(
-    ['smaps_rollup', 'status'].map((name) => readFile(`/proc/${pid}/${name}`, 'utf8')),
-  );
-  const kib = (text: string | undefined, field: string): number =>
-    Number(new RegExp(`^${field}:\\s+(\\d+)`, 'm').exec(text ?? '')?.[1]);
-  return (kib(rollup, 'Private_Dirty') + kib(status, 'VmPTE')) * 1_024;
 }
 
 async function timeDisks(

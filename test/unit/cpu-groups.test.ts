@@ -71,7 +71,12 @@ describe('groups of processors', () => {
 
   it('nobody keeps to one that is the whole host, and all of them rank the same', () => {
     const groups = new CpuGroups(planGroups({ nodes: [[0, 1]] }, null), null);
-    expect(groups.seat([], [])).toBeNull();
+    expect(
+      groups.seat(
+        () => [],
+        () => [],
+      ),
+    ).toBeNull();
     expect(groups.ranking(() => [null, null])(null)).toBe(0);
   });
 
@@ -82,10 +87,23 @@ describe('groups of processors', () => {
     const two = new CpuGroups(planGroups({ nodes: [[0, 1]] }, 1), 1);
     const [first, second] = two.all;
     if (!first || !second) throw new Error('two groups');
-    expect(two.seat([first], [first])).toBe(second);
+    expect(
+      two.seat(
+        () => [first],
+        () => [first],
+      ),
+    ).toBe(second);
     // The one with a place comes first, however many are in it.
-    expect(two.seat([first, second, second], [first])).toBe(second);
-    expect([two.hasPlace([first]), two.hasPlace([first, second])]).toEqual([true, false]);
+    expect(
+      two.seat(
+        () => [first, second, second],
+        () => [first],
+      ),
+    ).toBe(second);
+    const full = two.full(() => [first]);
+    expect([full?.(first), full?.(second)]).toEqual([true, false]);
+    // With no place anywhere none is worse off than the others.
+    expect(two.full(() => [first, second])).toBeNull();
     const beside = two.ranking(() => [first]);
     expect([beside(first), beside(second)]).toEqual([Number.POSITIVE_INFINITY, 0]);
   });

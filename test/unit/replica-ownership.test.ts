@@ -121,10 +121,10 @@ describe('ownership', () => {
     await mkdir(path.join(replicasFolder(area, 'a'), 'bare'));
     await mkdir(path.join(replicasFolder(area, 'a'), 'cut'));
     await writeFile(path.join(replicasFolder(area, 'a'), 'cut', 'owner.json'), '{"schema": "gymb');
-    expect(await reapOwned(area, 'a')).toEqual({ processes: 0, replicas: 3 });
+    expect(await reapOwned(area, 'a')).toEqual({ processes: 0, replicas: 3, resisted: [] });
     expect(await readdir(replicasFolder(area, 'a'))).toEqual([]);
     expect((await ownedBy(area, 'b')).records).toHaveLength(1);
-    expect(await reapOwned(area, 'a')).toEqual({ processes: 0, replicas: 0 });
-    expect(await reapOwned(area, 'never-ran')).toEqual({ processes: 0, replicas: 0 });
+    expect(await reapOwned(area, 'a')).toEqual({ processes: 0, replicas: 0, resisted: [] });
+    expect(await reapOwned(area, 'never-ran')).toEqual({ processes: 0, replicas: 0, resisted: [] });
   });
 });

@@ -44,7 +44,7 @@ beforeEach(async () => {
   shelf = new Shelf(engine, template, 2, rebuild, {
     ...{ changed: () => undefined, admit: () => refusal, cloned: () => undefined, leased: () => undefined },
     ending: async () => undefined,
-    ...{ seat: () => null, ranking: () => () => 0, hasPlace: () => true, restFactor: () => 0 },
+    ...{ seat: () => null, ranking: () => () => 0, stranded: () => null, restFactor: () => 0 },
   });
 });
 afterEach(async () => {
