@@ -1,8 +1,8 @@
-import { BandwidthMeter } from './bandwidth.ts';
 import { allowance, spokenFor } from './budget.ts';
 import { type Capacity, type CapacitySettings, dearest, MEMORY_FLOOR_BYTES, planCapacity } from './capacity.ts';
 import type { Engine } from './engine.ts';
 import { type HostNow, hostNow, type KernelFolders, numaNodes, openFilesLimit } from './host-now.ts';
+import { Learning } from './learning.ts';
 import { Ledger, type LedgerEntry, type Spoken, untouched, wantedMemory } from './ledger.ts';
 import { CALM, type PressureState, underPressure } from './pressure.ts';
 import type { VirtualReplica } from './replica.ts';
@@ -30,14 +30,10 @@ export interface Pace {
 
 /** Memory and disk change slowly against this. */
 const LOOK_MS = 2_000;
-/** What was learned is written down, and planned with, this often. */
-const LEARN_MS = 30_000;
 /** A want that was met comes back with the next job: the pool does not grow and shrink with each. */
 const WANTED_MS = 10_000;
 /** While others act, clones for the stock take a quarter of the time of those that make them. */
 const REST_FACTOR = 3;
-/** A pool that nobody has asked for so long may let a desktop run to see what it uses. */
-const QUIET_MS = 60_000;
 
 /**
  * What a pool may have of its host: plans it, speaks for it in the ledger, tells each stock what to keep, and shrinks them when the host
@@ -55,15 +51,14 @@ export class Household {
   #wanted = { bytes: 0, atMs: 0 };
   #unknown: string | null = null;
   #timer: NodeJS.Timeout | undefined;
-  #learnedAtMs = performance.now();
-  readonly #bandwidth = new BandwidthMeter();
-  #saving: Promise<void> = Promise.resolve();
+  readonly #learning: Learning;
   #closed = false;
 
   constructor(engine: Engine, stocks: readonly Stock[], settings: HouseholdSettings) {
     this.#engine = engine;
     this.#stocks = stocks;
     this.#settings = settings;
+    this.#learning = new Learning(engine, stocks, { kernel: settings.kernel, ...settings.pace });
     this.#host = this.#look();
     this.#ledger = new Ledger(settings.ledgerFolder, engine.runnerId, () => this.#look(), {
       memoryBytes: MEMORY_FLOOR_BYTES,
@@ -188,7 +183,7 @@ export class Household {
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
-    await this.#save();
+    await this.#learning.save();
     this.#ledger[Symbol.dispose]();
   }
 
@@ -199,8 +194,7 @@ export class Household {
       this.#host = this.#look();
       this.#unknown = null;
       this.#watchPressure();
-      for (const { shelf, learner } of this.#stocks) learner.look(shelf.members);
-      this.#learn();
+      if (this.#learning.look(this.#acting(), this.#pressure.keep === 1)) this.#capacity = this.#plan();
       this.settle();
     } catch (error) {
       this.#unknown = unknownRoom(error);
@@ -248,31 +242,6 @@ export class Household {
     const hot = Math.min(spoken.acting, this.#capacity.ready);
     const least = this.#stocks.reduce((sum, { cost }) => sum + cost.frozenBytes, 0) + hot * dear.hotBytes;
     return Math.max(least, room - kept * (dear.actingBytes - dear.hotBytes) - this.#wanted.bytes);
-  }
-
-  #learn(): void {
-    const each = this.#bandwidth.look(this.#settings.kernel, this.#acting());
-    for (const { acting, learner } of this.#stocks) if (each !== null && acting > 0) learner.bandwidth(each);
-    const quiet = this.#acting() === 0 && this.#pressure.keep === 1;
-    for (const { shelf, learner, demand } of this.#stocks) {
-      if (quiet && demand.idleMs > (this.#pace.quietMs ?? QUIET_MS) && learner.wantsIdle) {
-        shelf.borrow((replica, signal) => learner.watchIdle(replica, signal));
-      }
-    }
-    if (performance.now() - this.#learnedAtMs < (this.#pace.learnMs ?? LEARN_MS)) return;
-    this.#learnedAtMs = performance.now();
-    this.#saving = this.#saving.then(() => this.#save());
-    for (const stock of this.#stocks) stock.relearn();
-    this.#capacity = this.#plan();
-  }
-
-  async #save(): Promise<void> {
-    for (const { learner, shelf } of this.#stocks) {
-      await learner.save().catch((error: Error) => {
-        // The template may just be made anew.
-        this.#engine.log.debug({ err: error, image: shelf.image.name }, 'profile not saved');
-      });
-    }
   }
 
   #plan(): Capacity {
