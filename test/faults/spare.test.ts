@@ -13,7 +13,7 @@ describe.skipIf(!available('fault'))('a machine that nobody uses yet', () => {
   afterAll(() => gym?.[Symbol.asyncDispose]());
 
   it('killed while it is made beside a ready one: the ready one is used all the same', async () => {
-    const runner = await gym.start('spare');
+    const runner = await gym.start('spare', { GYMBUS_FROZEN: '1' });
     const seen = new Set<string>();
     await eventually(async () => {
       for (const { uuid, pid } of await runner.machines()) {

@@ -49,9 +49,11 @@ async function killAgainAndAgain(runnerId: string, kills: number, lifeMs: number
   for (let n = 0; n < kills; n += 1) {
     const { child, report } = await start(runnerId, args);
     const at = Math.random() * lifeMs;
-    await sleep(at);
+    const exited = once(child, 'exit');
+    await Promise.race([sleep(at), exited]);
+    expect(child.exitCode, `${runnerId} ended by itself in life ${n}`).toBeNull();
     child.kill('SIGKILL');
-    await once(child, 'exit');
+    await exited;
     expect(report.left, `after kill ${n} of ${runnerId}`).toEqual([]);
     found += report.found;
   }
@@ -75,7 +77,8 @@ describe('a runner killed at random moments', () => {
       );
       // Killed in the middle of something, most of the times.
       expect(Math.min(...found)).toBeGreaterThan(half / 2);
-      expect(await identities()).toEqual(before);
+      // Those of others may go meanwhile.
+      expect((await identities()).filter((id) => !before.includes(id))).toEqual([]);
     },
     900_000,
   );
