@@ -3,7 +3,7 @@ import { type Capacity, type CapacitySettings, dearest, MEMORY_FLOOR_BYTES, plan
 import type { Engine } from './engine.ts';
 import { type HostNow, hostNow, type KernelFolders, numaNodes, openFilesLimit } from './host-now.ts';
 import { Learning } from './learning.ts';
-import { Ledger, type LedgerEntry, type Spoken, untouched, wantedMemory } from './ledger.ts';
+import { Ledger, type LedgerEntry, LOOK_MS, type Spoken, untouched, wantedMemory } from './ledger.ts';
 import { CALM, type PressureState, underPressure } from './pressure.ts';
 import type { VirtualReplica } from './replica.ts';
 import type { Stock } from './stock.ts';
@@ -28,8 +28,6 @@ export interface Pace {
   restFactor?: number;
 }
 
-/** Memory and disk change slowly against this. */
-const LOOK_MS = 2_000;
 /** A want that was met comes back with the next job: the pool does not grow and shrink with each. */
 const WANTED_MS = 10_000;
 /** While others act, clones for the stock take a quarter of the time of those that make them. */

@@ -163,8 +163,13 @@ export interface LedgerFloors {
 
 export type { LedgerEntry, Spoken } from './ledger-file.ts';
 
-/** A runner that waits looks for a place every tenth of a second; one that was stopped or hangs keeps nobody from acting. */
-const WAIT_FRESH_MS = 2_000;
+/** So often a pool looks at its host, and asks again for what it was refused, at the latest. */
+export const LOOK_MS = 2_000;
+/**
+ * A runner that waits says so at each look: with less than two looks another would take what it waits for just before it asks again. One
+ * that was stopped or hangs keeps nobody from acting for longer.
+ */
+const WAIT_FRESH_MS = 2.5 * LOOK_MS;
 /** So long others leave room for a runner that has nothing to act: longer, and it is somebody else who has the memory. */
 const ROOM_KEPT_MS = 120_000;
 

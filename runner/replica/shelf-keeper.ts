@@ -1,12 +1,6 @@
 import type { CpuGroup } from './cpu-groups.ts';
 import type { VirtualReplica } from './replica.ts';
 
-/** What keeps a shelf from being full. */
-export interface ShelfTrouble {
-  message: string;
-  failures: number;
-}
-
 /** What a shelf tells, and asks, whoever has it. */
 export interface ShelfKeeper {
   /** Something of its replicas is different. */

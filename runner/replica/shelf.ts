@@ -1,13 +1,12 @@
 import type { ImageRef } from './contract.ts';
 import type { Engine } from './engine.ts';
 import { Members } from './members.ts';
+import { Recovery } from './recovery.ts';
 import { VirtualReplica } from './replica.ts';
-import type { ShelfKeeper, ShelfTrouble } from './shelf-keeper.ts';
-import { type Template, TemplateDamaged } from './template.ts';
+import type { ShelfKeeper } from './shelf-keeper.ts';
+import type { Template } from './template.ts';
 import type { WarmTarget } from './warm-targets.ts';
 
-/** After the first failure, doubled with each up to the last: a host in trouble is not helped by more clones. */
-const BACKOFF_MS = { first: 500, last: 60_000 };
 /** Given up at once: each takes the kernel some milliseconds of a processor. */
 const GIVEN_UP_AT_ONCE = 4;
 const WARM = ['hot', 'gating'] as const;
@@ -22,12 +21,10 @@ export class Shelf {
   /** Being made at once: more only make one another late. */
   readonly #parallel: number;
   readonly #keeper: ShelfKeeper;
-  readonly #rebuild: (signal: AbortSignal) => Promise<Template>;
+  readonly #recovery: Recovery;
   readonly #closing = new AbortController();
   readonly #members = new Members();
   #template: Template;
-  #trouble: ShelfTrouble | null = null;
-  #retry: NodeJS.Timeout | undefined;
   #held: string | null = null;
   /** Until then nothing is made for the stock. */
   #restsUntilMs = 0;
@@ -39,10 +36,6 @@ export class Shelf {
   #target: WarmTarget = { hot: 0, frozen: 0 };
   #closed = false;
   #refilling = false;
-  /** Its files were changed: nothing is made of it, and it is made anew. */
-  #damaged = false;
-  /** The template being made anew; never rejects. */
-  #rebuilding: Promise<void> = Promise.resolve();
 
   /** @param rebuild makes the template anew when its files were damaged */
   constructor(
@@ -56,8 +49,15 @@ export class Shelf {
     this.#template = template;
     this.image = { name: template.image.name, digest: template.image.digest };
     this.#parallel = parallel;
-    this.#rebuild = rebuild;
     this.#keeper = keeper;
+    this.#recovery = new Recovery({
+      ...{ image: this.image.name, log: engine.log, rebuild, changed: () => keeper.changed() },
+      damaged: () => this.#condemn(),
+      replaced: (made) => {
+        this.#template = made;
+      },
+      again: () => this.refill(),
+    });
   }
 
   get members(): ReadonlySet<VirtualReplica> {
@@ -67,8 +67,9 @@ export class Shelf {
   get trouble(): string | null {
     if (this.#held) return this.#held;
     // With one to hand out, that there is no room for another is no reason to stop.
-    if (!this.#trouble) return this.available() ? null : this.#refused;
-    return `${this.image.name}: ${this.#trouble.message} (${this.#trouble.failures} in a row)`;
+    const { trouble } = this.#recovery;
+    if (!trouble) return this.available() ? null : this.#refused;
+    return `${this.image.name}: ${trouble.message} (${trouble.failures} in a row)`;
   }
 
   /** Why it has fewer than it was told to keep, for want of room; null when it has them. */
@@ -134,7 +135,7 @@ export class Shelf {
     this.#refilling = true;
     try {
       this.#shrink();
-      if (this.#held === null && this.#retry === undefined) this.#fill();
+      if (this.#held === null && !this.#recovery.waits) this.#fill();
     } finally {
       this.#refilling = false;
     }
@@ -159,7 +160,7 @@ export class Shelf {
       } else {
         this.#refused = null;
         // One that failed beside the last one reserved is missed no more once that is put back.
-        if (this.#members.busy.size === 0) this.#succeeded();
+        if (this.#members.busy.size === 0) this.#recovery.succeeded();
         return;
       }
     }
@@ -168,10 +169,10 @@ export class Shelf {
   /** Discards all of them, those in use included. */
   async close(): Promise<void> {
     this.#closed = true;
-    clearTimeout(this.#retry);
     clearTimeout(this.#rest);
     this.#closing.abort(new Error('the pool is closed'));
-    await Promise.all([...[...this.#members.all].map((replica) => this.#discard(replica)), this.#rebuilding]);
+    const recovered = this.#recovery.close();
+    await Promise.all([...[...this.#members.all].map((replica) => this.#discard(replica)), recovered]);
   }
 
   /** The hot ones first, for they are the large ones; never the last one that could be handed out. */
@@ -222,58 +223,14 @@ export class Shelf {
   #run(replica: VirtualReplica, work: () => Promise<void>): void {
     this.#members.busy.add(replica);
     work()
-      .then(() => this.#succeeded())
-      .catch((error: Error) => this.#failed(error))
+      .then(() => this.#recovery.succeeded())
+      .catch((error: Error) => this.#recovery.failed(error))
       .finally(() => {
         this.#members.busy.delete(replica);
         if (replica.phase === 'failed') void this.#discard(replica);
         this.#keeper.changed();
         this.refill();
       });
-  }
-
-  #succeeded(): void {
-    if (this.#damaged || this.#trouble === null) return;
-    this.#trouble = null;
-    this.#keeper.changed();
-  }
-
-  #failed(error: Error): void {
-    // Failures of what was condemned say nothing new.
-    if (this.#closed || this.#damaged) return;
-    this.#damaged = error instanceof TemplateDamaged || error.cause instanceof TemplateDamaged;
-    this.#backOff(error);
-    if (this.#damaged) this.#condemn();
-  }
-
-  #backOff(error: Error): void {
-    const failures = (this.#trouble?.failures ?? 0) + 1;
-    this.#trouble = { message: error.message, failures };
-    const waitMs = Math.min(BACKOFF_MS.last, BACKOFF_MS.first * 2 ** (failures - 1));
-    this.#engine.log.warn({ err: error, image: this.image.name, failures, retry_ms: waitMs }, 'replica not made');
-    clearTimeout(this.#retry);
-    this.#retry = setTimeout(() => this.#tryAgain(), waitMs);
-  }
-
-  #tryAgain(): void {
-    const again = (): void => {
-      this.#damaged = false;
-      this.#retry = undefined;
-      this.refill();
-    };
-    if (!this.#damaged) {
-      again();
-      return;
-    }
-    this.#rebuilding = this.#rebuild(this.#closing.signal).then(
-      (template) => {
-        this.#template = template;
-        again();
-      },
-      (error: Error) => {
-        if (!this.#closed) this.#backOff(error);
-      },
-    );
   }
 
   /** At once, however long the retry waits: they read their memory from the file that was changed. Not those of one made since. */

@@ -1,4 +1,5 @@
 import { createHash } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { playEpisode } from '../../runner/job/episode.ts';
 import { LOOK_DEFAULTS } from '../../runner/job/observe.ts';
 import type { Recorder } from '../../runner/job/recorder.ts';
@@ -33,6 +34,7 @@ export function benchJob(batch: string, number: number): TrajectoryJobInput {
 
 /**
  * Plays one without bus and storage: pictures are taken and hashed, and go nowhere.
+ * @param thinkMs spent at each step without asking anything of the host: the time a model needs for its answer
  * @param onPhase told of each part that begins
  * @throws when it does not score 1
  */
@@ -40,7 +42,7 @@ export async function playBare(
   replica: Replica,
   number: number,
   signal: AbortSignal,
-  onPhase: (phase: string) => void = () => undefined,
+  { thinkMs = 0, onPhase = () => undefined }: { thinkMs?: number; onPhase?: (phase: string) => void } = {},
 ): Promise<void> {
   const job = TrajectoryJob.parse(benchJob('bare', number));
   const recorder: Recorder = {
@@ -48,7 +50,7 @@ export async function playBare(
       ...{ key: `step-${step}`, bytes: png.byteLength, sha256: createHash('sha256').update(png).digest('hex') },
       ...replica.guest.screen,
     }),
-    step: async () => undefined,
+    step: () => sleep(thinkMs, undefined, { signal }),
     setup: async () => undefined,
     event: () => undefined,
   };

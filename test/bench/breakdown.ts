@@ -49,7 +49,7 @@ export async function episodeCost(image: Image, cacheDir: string, signal: AbortS
       account.enter(part, replica.machine.pid);
       part = name;
     };
-    await playBare(replica, number, signal, next);
+    await playBare(replica, number, signal, { onPhase: next });
     next('');
   }
   return account.means(EPISODES);

@@ -20,10 +20,13 @@ import { sweep } from './sweep.ts';
 const GROUPS = ['replicas', 'fleet', 'neighbours', 'faults', 'episodes', 'storage'] as const;
 
 const FLEET = 1_024;
+/** Of a model that is asked for the next action. */
+const THINK_S = 2;
 const IMAGE = 'debian-desktop';
 
-const USAGE = `npm run bench -- [${GROUPS.join('|')}]... [--json FILE] [--sweep] [--fleet N] [--image NAME]
+const USAGE = `npm run bench -- [${GROUPS.join('|')}]... [--json FILE] [--sweep [--think S]] [--fleet N] [--image NAME]
 --sweep: instead, the same episodes with K = 1, 2, 4, ... replicas in each group of one processor.
+--think: seconds that a policy takes for each step of the sweep, ${THINK_S} by default.
 --fleet: so many frozen desktops at once, ${FLEET} by default.
 --image: what they are replicas of, ${IMAGE} by default; trajectories are played on that alone.
 Prints each figure with its baseline of the same run, their ratio, and whether the goal is met.`;
@@ -46,6 +49,7 @@ async function runBench(args: string[]): Promise<number> {
     options: {
       ...{ json: { type: 'string' }, help: { type: 'boolean' } },
       ...{ sweep: { type: 'boolean' }, fleet: { type: 'string', default: String(FLEET) } },
+      think: { type: 'string', default: String(THINK_S) },
       image: { type: 'string', default: IMAGE },
     },
     allowPositionals: true,
@@ -58,6 +62,11 @@ async function runBench(args: string[]): Promise<number> {
   const fleet = Number(values.fleet);
   if (!Number.isInteger(fleet) || fleet < 1) {
     console.error(`--fleet ${values.fleet}: must be a whole number from 1 on\n${USAGE}`);
+    return 2;
+  }
+  const think = Number(values.think);
+  if (!Number.isFinite(think) || think < 0) {
+    console.error(`--think ${values.think}: must be a number of seconds from 0 on\n${USAGE}`);
     return 2;
   }
   if (!recipes.some(({ name }) => name === values.image)) {
@@ -74,7 +83,7 @@ async function runBench(args: string[]): Promise<number> {
   if (!image) throw new Error('the image was not built');
 
   if (values.sweep) {
-    const { rows, summary } = await sweep(image, signal);
+    const { rows, summary } = await sweep(image, think * 1_000, signal);
     console.log(`${table(rows)}\n${summary}`);
     return 0;
   }

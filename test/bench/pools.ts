@@ -15,10 +15,10 @@ export async function openBenchPool(
   signal: AbortSignal,
   more: Partial<PoolOrder> = {},
 ): Promise<{ pool: VirtualPool } & AsyncDisposable> {
-  const { dataDir, cacheDir, diskFloorBytes, accelerator } = readConfig(process.env);
+  const { dataDir, cacheDir, diskFloorBytes, accelerator, mergeMemory } = readConfig(process.env);
   const area = await openArea({ dataDir, floorBytes: diskFloorBytes }, signal);
   try {
-    const settings = { accelerator, diskFloorBytes, cacheDir, ...own };
+    const settings = { accelerator, diskFloorBytes, cacheDir, mergeMemory, ...own };
     const order = { images: [image], area, runnerId, log: pino({ level: 'silent' }), signal };
     const pool = await createReplicaPool({ ...order, ...more, settings });
     return {
@@ -44,18 +44,7 @@ export async function claimNext(pool: VirtualPool, imageName: string, signal: Ab
   }
 }
 
-/** Until the pool has so many in a phase. @param onLook told of each look */
-export async function until(
-  pool: VirtualPool,
-  phase: 'hot' | 'frozen',
-  count: number,
-  signal: AbortSignal,
-  onLook: (there: number) => void = () => undefined,
-): Promise<void> {
-  for (;;) {
-    const there = pool.phases()[phase] ?? 0;
-    onLook(there);
-    if (there >= count) return;
-    await sleep(100, undefined, { signal });
-  }
+/** Until the pool has so many that are hot. */
+export async function untilHot(pool: VirtualPool, count: number, signal: AbortSignal): Promise<void> {
+  while ((pool.phases().hot ?? 0) < count) await sleep(100, undefined, { signal });
 }

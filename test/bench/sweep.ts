@@ -4,12 +4,14 @@ import type { Image } from '../../images/store.ts';
 import { readConfig } from '../../runner/host/config.ts';
 import { playBare, STEPS } from './bare-episode.ts';
 import { rounded } from './figure.ts';
-import { claimNext, openBenchPool, until } from './pools.ts';
+import { claimNext, openBenchPool, untilHot } from './pools.ts';
 
 /** K: replicas that act in each group, of one processor. */
-const SIZES = [1, 2, 4, 8];
+const SIZES = [1, 2, 4, 8, 16, 32];
 /** Episodes for each replica that acts, so that the start and the end of a round weigh little. */
-const EPISODES_EACH = 6;
+const EPISODES_EACH = 3;
+/** With less than so many hundredths more steps than the round before, more replicas are of no use. */
+const GAIN = 1.05;
 /** With less idle time than this it is the processors that bind. */
 const IDLE = 0.1;
 
@@ -21,17 +23,23 @@ interface Round {
   bound: string;
 }
 
-/** Plays the same episodes with K = 1, 2, 4, ... replicas in each group of one processor. @returns text to print */
+/**
+ * Plays the same episodes with K = 1, 2, 4, ... replicas in each group of one processor, until more of them are of no use.
+ * @param thinkMs of a policy, at each step: while it thinks, the processor is for others @returns text to print
+ */
 export async function sweep(
   image: Image,
+  thinkMs: number,
   signal: AbortSignal,
 ): Promise<{ rows: Record<string, string>[]; summary: string }> {
   const rounds: Round[] = [];
   for (const k of SIZES) {
-    const round = await playRound(image, k, signal);
+    const round = await playRound(image, k, thinkMs, signal);
     if (round === null) break;
+    const before = rounds.at(-1);
     rounds.push(round);
     console.error(`K = ${k}: ${rounded(round.stepsPerSecond)} steps/s`);
+    if (before && round.stepsPerSecond < before.stepsPerSecond * GAIN) break;
   }
   const [first] = rounds;
   const best = rounds.reduce((one, other) => (other.stepsPerSecond > one.stepsPerSecond ? other : one));
@@ -59,7 +67,7 @@ export async function sweep(
 }
 
 /** @returns null when the host has no room for so many */
-async function playRound(image: Image, k: number, signal: AbortSignal): Promise<Round | null> {
+async function playRound(image: Image, k: number, thinkMs: number, signal: AbortSignal): Promise<Round | null> {
   await using bench = await openBenchPool(image, 'bench-sweep', { groupCpus: 1, perGroup: k }, signal);
   const { pool } = bench;
   const { acting, bound } = pool.capacity;
@@ -67,7 +75,7 @@ async function playRound(image: Image, k: number, signal: AbortSignal): Promise<
     console.error(`K = ${k}: ${bound} allows no more than ${acting} to act`);
     return null;
   }
-  await until(pool, 'hot', Math.min(acting, pool.capacity.ready), signal);
+  await untilHot(pool, Math.min(acting, pool.capacity.ready), signal);
   const episodes = acting * EPISODES_EACH;
   const before = await processorTimes();
   const startedAt = performance.now();
@@ -75,7 +83,7 @@ async function playRound(image: Image, k: number, signal: AbortSignal): Promise<
   const worker = async (): Promise<void> => {
     for (let number = next++; number < episodes; number = next++) {
       const replica = await claimNext(pool, image.name, signal);
-      await playBare(replica, number, signal);
+      await playBare(replica, number, signal, { thinkMs });
       void replica.discard();
     }
   };

@@ -224,14 +224,24 @@ describe('two pools in two processes', () => {
         string,
       ];
       await writeFile(log, '');
+      let said = '';
       const start = (runner: string): ChildProcess => {
         const args = ['--import', 'tsx', program, runner, ledger, path.join(folder, 'proc'), log, stop];
-        const child = spawn(process.execPath, args, { stdio: ['ignore', 'ignore', 'inherit'] });
+        const child = spawn(process.execPath, args, { stdio: ['ignore', 'ignore', 'pipe'] });
+        child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+          said += text;
+        });
         children.push(child);
         return child;
       };
       const lines = async (): Promise<string[]> => (await readFile(log, 'utf8')).trim().split('\n').filter(Boolean);
-      const grants = async (runner: string) => (await lines()).filter((line) => line === `+ ${runner}`).length;
+      const grants = async (runner: string) => {
+        expect(
+          children.filter(({ exitCode }) => exitCode !== null && exitCode !== 0),
+          said,
+        ).toEqual([]);
+        return (await lines()).filter((line) => line === `+ ${runner}`).length;
+      };
       const first = start('test-budget-a');
       await expect.poll(() => grants('test-budget-a'), { timeout: 120_000 }).toBeGreaterThan(1);
       const second = start('test-budget-b');
