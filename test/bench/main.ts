@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { parseArgs } from 'node:util';
 import { recipes } from '../../images/recipes.ts';
@@ -76,6 +77,8 @@ async function runBench(args: string[]): Promise<number> {
   const wanted = new Set(positionals.length > 0 ? positionals : GROUPS);
   using interrupt = new Interrupt();
   const { signal } = interrupt;
+  // Each replica that plays waits for it, too.
+  setMaxListeners(0, signal);
   const { cacheDir } = readConfig(process.env);
   await ensureHostPackages(signal);
   await ensureTools(['nats-server', 'versitygw'], cacheDir, signal);

@@ -10,8 +10,8 @@ import { claimNext, openBenchPool, untilHot } from './pools.ts';
 const SIZES = [1, 2, 4, 8, 16, 32];
 /** Episodes for each replica that acts, so that the start and the end of a round weigh little. */
 const EPISODES_EACH = 3;
-/** With less than so many hundredths more steps than the round before, more replicas are of no use. */
-const GAIN = 1.05;
+/** With fewer steps than so many times those of the round before, more replicas are of no use. */
+const GAIN = 1.1;
 /** With less idle time than this it is the processors that bind. */
 const IDLE = 0.1;
 
