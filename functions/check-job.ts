@@ -3,14 +3,20 @@ import { type Getter, quote, readBy, type SetupStep, type TrajectoryJob } from '
 import type { MetricFunction } from './contract.ts';
 import { INFEASIBLE } from './evaluation/metrics/infeasible.ts';
 import { type Check, planOf } from './evaluation/plan.ts';
+import { hostProblems } from './network/hosts.ts';
 import { builtinFunctions, type Functions } from './registry.ts';
 
 /**
  * What is wrong with a job beyond its shape: functions that are not there, parameters they do not take, what this
  * version does not offer. Touches nothing; asked before a guest is.
+ * @param allowedHosts that the policy of its image lets jobs ask for; null where the image is not known
  * @returns one line a problem, each with the field, the value and the remedy; none when the job can be played
  */
-export function checkJob(job: TrajectoryJob, functions: Functions = builtinFunctions): string[] {
+export function checkJob(
+  job: TrajectoryJob,
+  functions: Functions = builtinFunctions,
+  allowedHosts: readonly string[] | null = null,
+): string[] {
   return [
     ...policyProblems(job, functions),
     ...job.setup.flatMap((step, index) => setupProblems(['setup', index], step, job, functions)),
@@ -18,6 +24,7 @@ export function checkJob(job: TrajectoryJob, functions: Functions = builtinFunct
     ...(job.observation.a11y_tree
       ? ['observation.a11y_tree: this version takes no accessibility trees (got true); set it to false or leave it out']
       : []),
+    ...(allowedHosts ? hostProblems(job.network?.hosts ?? [], { name: job.image, allows: allowedHosts }) : []),
   ];
 }
 

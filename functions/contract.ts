@@ -17,7 +17,7 @@ export interface JobContext {
   readInput(key: string, limits: { maxBytes: number }, signal: AbortSignal): Promise<Buffer>;
 }
 
-/** What this host lets a job's `download` do. */
+/** What this host lets a job's `download` do; the second goes for the hosts its guest may reach, too. */
 export interface DownloadSettings {
   /** Of one file; it is held in memory on its way into the guest. */
   maxBytes: number;

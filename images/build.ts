@@ -112,6 +112,7 @@ async function buildInto(
     readiness: recipe.readiness,
     warmup: recipe.warmup,
     volatile_regions: recipe.volatile_regions,
+    network: recipe.network,
     versions: { kernel, ...mainVersions(lock, recipe.main_packages) },
     disk_bytes: stats.size,
     disk_allocated_bytes: stats.blocks * 512,

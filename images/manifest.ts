@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { GuestCommand, ImageName, Readiness, Rectangle } from './recipe.ts';
+import { GuestCommand, ImageName, NetworkPolicy, Readiness, Rectangle } from './recipe.ts';
 
 /** `image.json`: what a finished image is, for whoever boots it. Written last; an image without it does not exist. */
 export const ImageManifest = z.object({
@@ -19,6 +19,8 @@ export const ImageManifest = z.object({
   readiness: Readiness,
   warmup: z.array(GuestCommand),
   volatile_regions: z.array(Rectangle),
+  /** Images from before there were policies allow none. */
+  network: NetworkPolicy.default({ hosts: [] }),
   versions: z.record(z.string(), z.string()),
   disk_bytes: z.int(),
   /** Blocks the disk really takes; the rest of `disk_bytes` is holes. */

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { HostPattern } from '../schemas/index.ts';
 
 /** A rectangle of the screen in pixels, origin top left. */
 export const Rectangle = z.strictObject({
@@ -29,6 +30,9 @@ export const Readiness = z.strictObject({
   timeout_s: z.number().positive(),
 });
 export type Readiness = z.infer<typeof Readiness>;
+
+/** Hosts that jobs of an image may ask for. A job reaches those that it asks for, and no others. */
+export const NetworkPolicy = z.strictObject({ hosts: z.array(HostPattern).max(256) });
 
 const absolutePath = z.string().startsWith('/');
 
@@ -76,6 +80,7 @@ export const Recipe = z.strictObject({
   warmup: z.array(GuestCommand),
   /** Screen areas that change by themselves; masked when pictures are compared. */
   volatile_regions: z.array(Rectangle),
+  network: NetworkPolicy.default({ hosts: [] }),
   /** Packages whose versions are worth a line in `image.json`. */
   main_packages: z.array(z.string()),
 });

@@ -21,6 +21,7 @@ export function commonFiles(): CommonFiles {
   return {
     tree: join(common, 'files'),
     helper: join(common, 'gymbus-helper.py'),
+    network: join(common, 'gymbus-network.py'),
     initrdInit: join(common, 'initrd-init'),
   };
 }

@@ -9,6 +9,7 @@ export * from './job.ts';
 export * from './keys.ts';
 export * from './manifest.ts';
 export * from './names.ts';
+export * from './network.ts';
 export * from './result.ts';
 export * from './runner-status.ts';
 export * from './step.ts';

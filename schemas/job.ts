@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { Id, ImageName } from './id.ts';
 import { joinProblems, printable, readBy } from './issues.ts';
+import { NetworkRequest } from './network.ts';
 
 export const JOB_SCHEMA = 'gymbus.job.v1';
 
@@ -71,6 +72,9 @@ export const TrajectoryJob = z.strictObject({
   observation: z
     .strictObject({ screenshot: z.boolean().default(true), a11y_tree: z.boolean().default(false) })
     .prefault({}),
+  network: NetworkRequest.optional().describe(
+    'Hosts the guest may reach, each of which the policy of its image must allow; without it, none',
+  ),
   limits: Limits.prefault({}),
   retry: z.strictObject({ max_attempts: z.number().int().min(1).max(20).default(3) }).prefault({}),
   seed: z.number().int().nonnegative().default(0),

@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { AttemptId, Id, Sha256, Timestamp, TimingsMs } from './id.ts';
+import { HostUse } from './network.ts';
 
 /** Which part failed; what follows from it is one table, `runner/job/failure.ts`. */
 export const FailureClass = z.enum([
@@ -55,6 +56,10 @@ export const Result = z.looseObject({
   image_digest: z.string().nullable(),
   accelerator: Accelerator.nullable(),
   answer: z.string().nullable().describe("The policy's answer or reason, when it gave one"),
+  network: z
+    .array(HostUse)
+    .optional()
+    .describe('What the guest reached and was refused, by host and port; absent where the job asked for no hosts'),
   metadata: z.record(z.string(), z.json()).describe('As the job had it'),
   started_at: Timestamp,
   finished_at: Timestamp,

@@ -24,7 +24,13 @@ export const RunnerStatus = z.looseObject({
   /** Why it is not pulling, when it is not. */
   reason: z.string().nullable(),
   accelerator: Accelerator.nullable().describe('Null until it is known'),
-  images: z.array(z.looseObject({ name: z.string(), digest: z.string() })),
+  images: z.array(
+    z.looseObject({
+      name: z.string(),
+      digest: z.string(),
+      network: z.array(z.string()).optional().describe('Hosts that its jobs may ask for'),
+    }),
+  ),
   functions: z.array(z.string()).describe('`policy:scripted`, `setup:execute`, `metric:exact_match`, ...'),
   capacity: z.looseObject({
     acting: z.number().int().describe('Replicas that may act at once'),

@@ -1,10 +1,10 @@
-import { lookup } from 'node:dns';
 import http from 'node:http';
 import https from 'node:https';
-import { isIP, type LookupFunction } from 'node:net';
+import { isIP } from 'node:net';
 import pRetry from 'p-retry';
 import type { DownloadSettings } from '../contract.ts';
 import { isPrivateAddress } from './address.ts';
+import { guardedLookup } from './lookup.ts';
 
 /** A download that failed; `retryable` when another try may do. The message names the address without query or password. */
 class DownloadError extends Error {
@@ -74,7 +74,7 @@ function request(url: URL, settings: DownloadSettings, signal: AbortSignal): Pro
       {
         agent: false,
         signal,
-        lookup: guarded(url, settings),
+        lookup: guardedLookup(settings.allowPrivate, (addresses) => refused(url, addresses)),
         headers: { 'accept-encoding': 'identity', 'user-agent': 'gymbus' },
       },
       (response) => {
@@ -109,20 +109,6 @@ async function receive(url: URL, response: http.IncomingMessage, maxBytes: numbe
     chunks.push(chunk);
   }
   return { body: Buffer.concat(chunks) };
-}
-
-/** A look-up that leaves out the addresses that may not be reached. */
-function guarded(url: URL, settings: DownloadSettings): LookupFunction {
-  return (hostname, options, done) => {
-    lookup(hostname, { ...options, all: true }, (error, found) => {
-      if (error) return done(error, []);
-      const allowed = settings.allowPrivate ? found : found.filter(({ address }) => !isPrivateAddress(address));
-      const [first] = allowed;
-      if (!first) return done(refused(url, found.map(({ address }) => address).join(', ')), []);
-      if (options.all) done(null, allowed);
-      else done(null, first.address, first.family);
-    });
-  };
 }
 
 function refused(url: URL, addresses: string): DownloadError {

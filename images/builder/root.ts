@@ -1,5 +1,5 @@
 import { chmod, chown, copyFile, lstat, mkdir, readdir, readlink, rm, symlink, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { basename, join } from 'node:path';
 import type { Recipe } from '../recipe.ts';
 import { runContained } from './command.ts';
 
@@ -8,10 +8,12 @@ export interface CommonFiles {
   /** A tree laid over the root first. */
   readonly tree: string;
   readonly helper: string;
+  /** The guest's end of the network, started where a job asked for hosts. */
+  readonly network: string;
   readonly initrdInit: string;
 }
 
-const HELPER_PATH = '/usr/local/lib/gymbus/gymbus-helper.py';
+const PROGRAMS = '/usr/local/lib/gymbus';
 const CHROOT_TIMEOUT_MS = 120_000;
 
 /** Turn a tree of packages into the guest's root: user, files, units, time zone, identity. */
@@ -50,9 +52,12 @@ export async function finishRoot(
   await replaceLink(join(root, 'var/lib/dbus/machine-id'), '/etc/machine-id');
 
   for (const tree of [common.tree, ...recipe.files]) await layTree(tree, root);
-  await mkdir(dirname(join(root, HELPER_PATH)), { recursive: true });
-  await copyFile(common.helper, join(root, HELPER_PATH));
-  await chmod(join(root, HELPER_PATH), 0o755);
+  await mkdir(join(root, PROGRAMS), { recursive: true });
+  for (const program of [common.helper, common.network]) {
+    const at = join(root, PROGRAMS, basename(program));
+    await copyFile(program, at);
+    await chmod(at, 0o755);
+  }
   for (const directory of recipe.directories) await mkdir(join(root, directory), { recursive: true });
   await writeFile(join(root, home, '.Xauthority'), authorityEntry(), { mode: 0o600 });
   await chroot('chown', '-R', `${user.name}:${user.name}`, home);

@@ -62,6 +62,11 @@ MS_BIND = 4096
 BOOT_ID = '/proc/sys/kernel/random/boot_id'
 BOOT_ID_OVER = '/run/gymbus-boot-id'
 
+# Where programs that this attempt starts find the way to the hosts its job may reach: sourced by shells and by Chromium's launcher, too.
+ENVIRONMENT = '/run/gymbus/environment'
+PROXY = 'http://127.0.0.1:3128'
+NETWORK_WAIT_S = 50
+
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -173,11 +178,11 @@ class Port:
 # --- users and commands -------------------------------------------------------------------------------------------
 
 
-def read_environment():
-    """KEY=VALUE lines of /etc/environment: the same for the desktop session (by PAM) and for commands."""
+def read_environment(path):
+    """KEY=VALUE lines of a file; none where there is no such file."""
     found = {}
     try:
-        with open('/etc/environment', encoding='utf-8') as lines:
+        with open(path, encoding='utf-8') as lines:
             for line in lines:
                 name, equals, value = line.strip().partition('=')
                 if equals and not name.startswith('#'):
@@ -196,7 +201,9 @@ class User:
         self.name, self.uid, self.gid, self.home = name, entry.pw_uid, entry.pw_gid, entry.pw_dir
         self.groups = os.getgrouplist(name, entry.pw_gid)
         self.env = {
-            **read_environment(),
+            # The same for the desktop session (by PAM) and for commands; then what is so in this attempt alone.
+            **read_environment('/etc/environment'),
+            **read_environment(ENVIRONMENT),
             'HOME': entry.pw_dir,
             'USER': name,
             'LOGNAME': name,
@@ -508,6 +515,24 @@ def op_restore(message):
         'boot_id': read_line(BOOT_ID),
         'crng_reseeded': knows,
     }
+
+
+def op_network(_message):
+    """Opens the way out: a socket that systemd listens on, and what tells programs of it."""
+    try:
+        done = subprocess.run(['systemctl', 'start', 'gymbus-network.socket'], stdin=subprocess.DEVNULL,
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=NETWORK_WAIT_S, check=False)
+    except subprocess.TimeoutExpired as cause:
+        raise Refused('ETIMEDOUT', str(cause)) from cause
+    if done.returncode != 0:
+        raise Refused('EIO', f'the network cannot be opened: {done.stderr.decode("utf-8", "replace").strip()}')
+    os.makedirs(os.path.dirname(ENVIRONMENT), exist_ok=True)
+    with open(ENVIRONMENT, 'w', encoding='ascii') as file:
+        for name in ('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY'):
+            file.write(f'{name}={PROXY}\n')
+        file.write('no_proxy=localhost,127.0.0.1\n')
+    users.clear()
+    return {}
 
 
 def op_arm(_message):
@@ -961,7 +986,7 @@ AT_ONCE = {'ping': lambda message: {}, 'clock': op_clock, 'memory': op_memory, '
 OPS = {
     'restore': op_restore, 'arm': op_arm, 'exec': op_exec, 'spawn': op_spawn, 'read_file': op_read_file,
     'write_file': op_write_file, 'type_text': op_type_text, 'pointer': op_pointer, 'desktop': op_desktop,
-    'health': op_health,
+    'health': op_health, 'network': op_network,
 }
 
 

@@ -39,6 +39,8 @@ type Own = Pick<Recipe, 'name' | 'description' | 'memory_mib' | 'disk_mib'> & {
   readonly mainPackages: readonly string[];
   readonly excludePaths: readonly string[];
   readonly includePaths: readonly string[];
+  /** Hosts that its jobs may ask for; by default none. */
+  readonly network?: Recipe['network'];
   /** The panel's launchers from left to right: names of desktop files. */
   readonly panel: readonly string[];
 };
@@ -166,6 +168,7 @@ export function desktopRecipe(own: Own): Recipe {
     },
     // The applications' first starts are the slow ones: under emulation on a busy host, minutes each.
     warmup: [{ argv: ['/usr/local/lib/gymbus/warmup'], timeout_s: 1_800 }],
+    ...(own.network ? { network: own.network } : {}),
     volatile_regions: [{ name: 'panel clock', x: 1210, y: 686, width: 70, height: 34 }],
     main_packages: [
       'linux-image-amd64 systemd xserver-xorg-core openbox tint2 pcmanfm lxterminal python3 qemu-guest-agent'.split(

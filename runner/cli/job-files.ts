@@ -7,6 +7,12 @@ import { JOB_SCHEMA, parseJob, printable, type TrajectoryJobInput } from '../../
 import type { JobToPublish } from '../bus/publisher.ts';
 import { CliError, cut, EXIT } from './error.ts';
 
+/** A job that is sound as far as it says itself. */
+export interface CheckedJob extends JobToPublish {
+  /** That it asks for. */
+  hosts: readonly string[];
+}
+
 /** What a line is told that cannot be read at all. */
 const NO_JSON = ': not UTF-8 JSON: ';
 
@@ -18,11 +24,11 @@ const MOST_SHOWN = 20;
  * @param file a path, or `-` for standard input
  * @throws CliError that names each wrong line with its field, value and remedy
  */
-export async function readJobLines(file: string): Promise<JobToPublish[]> {
+export async function readJobLines(file: string): Promise<CheckedJob[]> {
   const lines = (folder: string): string =>
     `pass on what is in it: cat ${path.join(folder, '*.jsonl')} | gymbus submit -`;
   const content = await readText(file, lines);
-  const jobs: JobToPublish[] = [];
+  const jobs: CheckedJob[] = [];
   const problems: string[] = [];
   const places = new Map<string, string>();
   for (const { place, text } of jobTexts(file, content)) {
@@ -75,8 +81,8 @@ function nameOf(file: string): string {
 export async function readOsworldTasks(
   files: readonly string[],
   options: { batch: string; policy: TrajectoryJobInput['policy']; image?: string | undefined },
-): Promise<JobToPublish[]> {
-  const jobs: JobToPublish[] = [];
+): Promise<CheckedJob[]> {
+  const jobs: CheckedJob[] = [];
   const problems: string[] = [];
   const places = new Map<string, string>();
   for (const file of files) {
@@ -103,18 +109,19 @@ export async function readOsworldTasks(
   return jobs;
 }
 
-function checkedJob(data: Buffer): JobToPublish | string[] {
+function checkedJob(data: Buffer): CheckedJob | string[] {
   const parsed = parseJob(data);
   if (parsed.kind === 'newer')
     return [`schema: ${parsed.version} is for a later gymbus than this, which reads ${JOB_SCHEMA}; update it`];
   if (parsed.kind === 'invalid') return [parsed.reason];
-  const { image, batch_id, job_id } = parsed.job;
+  const { image, batch_id, job_id, network } = parsed.job;
   const problems = checkJob(parsed.job);
-  return problems.length > 0 ? problems : { address: { image, batch: batch_id, job: job_id }, data };
+  if (problems.length > 0) return problems;
+  return { address: { image, batch: batch_id, job: job_id }, data, hosts: network?.hosts ?? [] };
 }
 
 /** The bus would keep the first of two with the same identity and drop the other. @returns what is wrong with it */
-function addOnce(jobs: JobToPublish[], job: JobToPublish, place: string, places: Map<string, string>): string[] {
+function addOnce(jobs: CheckedJob[], job: CheckedJob, place: string, places: Map<string, string>): string[] {
   const identity = `${job.address.batch}/${job.address.job}`;
   const first = places.get(identity);
   if (first !== undefined)
@@ -124,7 +131,7 @@ function addOnce(jobs: JobToPublish[], job: JobToPublish, place: string, places:
   return [];
 }
 
-function refuseProblems(problems: readonly string[], consequence: string): void {
+export function refuseProblems(problems: readonly string[], consequence: string): void {
   if (problems.length === 0) return;
   const more = problems.length > MOST_SHOWN ? `\n  and ${problems.length - MOST_SHOWN} more` : '';
   throw new CliError(`${consequence}:\n  ${problems.slice(0, MOST_SHOWN).join('\n  ')}${more}`, EXIT.usage);

@@ -1,5 +1,5 @@
 import { Command, Option } from 'commander';
-import { quote, type TrajectoryJobInput } from '../../schemas/index.ts';
+import { quote, type RunnerStatus, type TrajectoryJobInput } from '../../schemas/index.ts';
 import { ensureStreams } from '../bus/ensure.ts';
 import { BusRefused } from '../bus/errors.ts';
 import { readRunners } from '../bus/heartbeat.ts';
@@ -9,8 +9,9 @@ import { BusAway } from '../bus/stored.ts';
 import { parseBatch } from './address.ts';
 import { clientConfig, openClientBus } from './client.ts';
 import { CliError, EXIT } from './error.ts';
+import { refusedHosts } from './host-policy.ts';
 import { Interrupt } from './interrupt.ts';
-import { readJobLines, readOsworldTasks } from './job-files.ts';
+import { type CheckedJob, readJobLines, readOsworldTasks, refuseProblems } from './job-files.ts';
 import { progressView } from './progress.ts';
 import { servingWarnings } from './serving.ts';
 
@@ -44,6 +45,7 @@ export const submitCommand = new Command('submit')
     const jobs = await readJobs(file, options);
     await using bus = await openClientBus(await clientConfig());
     await ensureStreams(bus);
+    await refuseHosts(bus, jobs);
     const counts = await publishWithProgress(bus, jobs, interrupt.signal);
     console.log(publishSummary(counts));
     const batches = [...new Set(jobs.map(({ address }) => address.batch))];
@@ -53,6 +55,20 @@ export const submitCommand = new Command('submit')
       throw new CliError(`not published:\n  ${counts.problems.slice(0, MOST_PROBLEMS_SHOWN).join('\n  ')}`);
     }
   });
+
+/** Only live runners know the policies of their images: where they cannot be seen, a runner finds out. */
+async function refuseHosts(bus: Bus, jobs: readonly CheckedJob[]): Promise<void> {
+  const asking = jobs.filter(({ hosts }) => hosts.length > 0);
+  if (asking.length === 0) return;
+  let runners: RunnerStatus[];
+  try {
+    runners = await readRunners(bus, { patienceMs: LOOK_MS });
+  } catch (error) {
+    if (error instanceof BusRefused || error instanceof BusAway) return;
+    throw error;
+  }
+  refuseProblems(refusedHosts(asking, runners), 'nothing was published');
+}
 
 /** Publishing needs no runner: it is a warning. Whoever may not see runners has published all the same. */
 async function warnOfUnserved(bus: Bus, images: readonly string[]): Promise<void> {
@@ -69,7 +85,7 @@ async function warnOfUnserved(bus: Bus, images: readonly string[]): Promise<void
   }
 }
 
-async function readJobs(file: string | undefined, options: SubmitOptions): Promise<JobToPublish[]> {
+async function readJobs(file: string | undefined, options: SubmitOptions): Promise<CheckedJob[]> {
   const { osworld, batch, policy, params, image } = options;
   if ((file === undefined) === (osworld === undefined)) {
     throw new CliError(

@@ -71,7 +71,7 @@ const Environment = z.object({
   GYMBUS_DOWNLOAD_PRIVATE: z
     .enum(['yes', 'no'])
     .default('no')
-    .describe('Whether a set-up may download from loopback and private addresses'),
+    .describe('Whether set-ups may download from loopback and private addresses, and network.hosts of jobs lead there'),
   GYMBUS_PREFIX: Id.default('gymbus').describe('First token of all subjects and of stream names'),
   GYMBUS_RUNNER_ID: Id.default(defaultRunnerId()).describe('This runner; two on a host need two'),
   GYMBUS_DATA: z

@@ -94,7 +94,7 @@ async function start(settings: RunnerSettings, cleanup: Cleanup): Promise<Runner
     runner: config.runnerId,
     version: settings.versions.gymbus ?? 'unknown',
     functions: functionNames(),
-    images: images.map(({ name, digest }) => ({ name, digest })),
+    images: images.map(({ name, digest, manifest }) => ({ name, digest, network: manifest.network.hosts })),
     spoolBytes: () => spool.bytes(),
   });
   const metrics = new Metrics(() => board.read());
@@ -239,7 +239,7 @@ async function makePool(
 }
 
 function makePlayer(
-  { config, log, versions }: RunnerSettings,
+  { config, images, log, versions }: RunnerSettings,
   bus: Bus,
   place: RecordingPlace,
   flags: BatchFlags,
@@ -250,6 +250,7 @@ function makePlayer(
     functions: builtinFunctions,
     look: { ...LOOK_DEFAULTS, settle: config.settle },
     downloads: config.downloads,
+    allowedHosts: (image) => images.find(({ name }) => name === image)?.manifest.network.hosts ?? [],
     emit: (kind, { batch, job }, attempt, data) =>
       events.emit({
         ...{ schema: 'gymbus.event.v1', kind, batch_id: batch, job_id: job, attempt, runner: config.runnerId },

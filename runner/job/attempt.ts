@@ -1,9 +1,10 @@
 import { type Logger, pino, stdTimeFunctions } from 'pino';
 import type { DownloadSettings, JobContext } from '../../functions/contract.ts';
 import type { Functions } from '../../functions/registry.ts';
-import type { EventKind, JobAddress, TrajectoryJob } from '../../schemas/index.ts';
+import type { EventKind, HostUse, JobAddress, TrajectoryJob } from '../../schemas/index.ts';
 import type { Replica } from '../replica/contract.ts';
 import { Recording, type RecordingPlace } from '../storage/recorder.ts';
+import { AttemptNetwork } from './attempt-network.ts';
 import { classify } from './classify.ts';
 import { type EpisodeEnd, playEpisode } from './episode.ts';
 import type { AttemptFailed } from './failure.ts';
@@ -39,6 +40,8 @@ export interface PlayedAttempt extends AsyncDisposable {
   progress: EpisodeProgress;
   end: EpisodeEnd | null;
   failure: AttemptFailed | null;
+  /** What the guest reached; null where the job asked for no hosts. */
+  network: HostUse[] | null;
 }
 
 /** Serial logs and last pictures of a sick machine are waited for no longer than this. */
@@ -79,8 +82,11 @@ export async function playAttempt(params: AttemptParams): Promise<PlayedAttempt>
     progress,
     end: null,
     failure: null,
+    network: null,
     [Symbol.asyncDispose]: () => recording[Symbol.asyncDispose](),
   };
+  const { allowPrivate } = params.downloads;
+  using network = job.network ? new AttemptNetwork(replica, { ...job.network, allowPrivate }, log) : null;
   using signals = joinSignals(params.signal, recording.failed);
   log.info({ replica: replica.id, image: replica.image, accelerator: replica.accelerator }, 'attempt started');
   try {
@@ -88,6 +94,7 @@ export async function playAttempt(params: AttemptParams): Promise<PlayedAttempt>
       ...{ job, attempt: params.attempt, replica, context, recorder, progress },
       look: params.look,
       functions: params.functions,
+      ...(network ? { prepare: (inner) => network.open(inner) } : {}),
       signal: signals.signal,
       onPhase: (phase) => log.info({ phase }, 'phase'),
       onReadRetry: (error) => log.warn({ err: error }, 'read of the guest failed; trying again'),
@@ -99,6 +106,7 @@ export async function playAttempt(params: AttemptParams): Promise<PlayedAttempt>
     // Stopped or cancelled: nothing is wrong with the machine, and the job is to go back at once.
     if (!params.signal.aborted) await keepDiagnostics(recording, replica, log);
   }
+  if (network) played.network = network.use();
   discard(replica, params.log);
   return played;
 }

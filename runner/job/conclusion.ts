@@ -149,6 +149,7 @@ async function finish(context: AttemptContext, outcomeOf: (attempt: AttemptBasis
           trajectory: played.recording.url,
           imageDigest: replica.image.digest,
           accelerator: replica.accelerator,
+          network: played.network,
           timingsMs: {
             queue: queueMs(lease, delivery.startedAt),
             claim: context.claimMs,

@@ -100,7 +100,7 @@ async function examine({ player, lease, hold, sha256 }: Delivery): Promise<Admis
   const batchCancelled = await player.flags.isCancelled(batch, patience);
   const supersedes = headers?.has(HEADERS.supersedes) ? headers.get(HEADERS.supersedes) : null;
   return admit({ address, body: data, sha256, supersedes, deliveries, outcome, batchCancelled }, (candidate) =>
-    checkJob(candidate, player.functions),
+    checkJob(candidate, player.functions, player.allowedHosts(candidate.image)),
   );
 }
 

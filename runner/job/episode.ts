@@ -30,6 +30,8 @@ export interface EpisodeParams {
   functions?: Functions;
   clock?: Clock;
   progress?: EpisodeProgress;
+  /** Done before the set-up. */
+  prepare?(signal: AbortSignal): Promise<void>;
   onPhase?(phase: EpisodePhase): void;
   /** Told of each read of the guest that failed and is tried again. */
   onReadRetry?(error: unknown): void;
@@ -84,6 +86,7 @@ async function playThrough(play: Play, signal: AbortSignal): Promise<EpisodeEnd>
     play.onPhase?.(phase);
   };
 
+  await play.prepare?.(signal);
   enter('setup');
   recorder.event('setup', { steps: job.setup.length });
   await setUp(play, times, signal);

@@ -15,6 +15,8 @@ export interface Player {
   functions: Functions;
   look: LookSettings;
   downloads: DownloadSettings;
+  /** Hosts that the policy of an image lets its jobs ask for. */
+  allowedHosts(image: string): readonly string[];
   /** Of gymbus, QEMU, the kernel, ...: written into every manifest. */
   versions: Record<string, string>;
   log: Logger;

@@ -1,4 +1,12 @@
-import type { Accelerator, Failure, JobAddress, Result, TimingsMs, TrajectoryJob } from '../../schemas/index.ts';
+import type {
+  Accelerator,
+  Failure,
+  HostUse,
+  JobAddress,
+  Result,
+  TimingsMs,
+  TrajectoryJob,
+} from '../../schemas/index.ts';
 
 /** What every outcome of a job says, whoever ends it. */
 export interface OutcomeBasis {
@@ -16,6 +24,8 @@ export interface AttemptBasis {
   trajectory: string;
   imageDigest: string;
   accelerator: Accelerator;
+  /** Null where the job asked for no hosts. */
+  network: HostUse[] | null;
   timingsMs: TimingsMs;
 }
 
@@ -72,6 +82,7 @@ function outcome(
     image_digest: attempt?.imageDigest ?? null,
     accelerator: attempt?.accelerator ?? null,
     answer: episode?.answer ?? null,
+    ...(attempt?.network ? { network: attempt.network } : {}),
     metadata: basis.job?.metadata ?? {},
     started_at: basis.startedAt.toISOString(),
     finished_at: new Date().toISOString(),

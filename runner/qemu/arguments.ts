@@ -29,6 +29,7 @@ export const DESCRIPTOR = {
   diskToRead: 9,
   base: 10,
   agent: 11,
+  network: 12,
 } as const;
 
 const DISK_SET = 1;
@@ -75,6 +76,7 @@ export function hardwareArguments(hardware: Hardware): string[] {
     ...['-device', 'virtio-serial-pci'],
     ...['-device', 'virtserialport,chardev=agent,name=org.qemu.guest_agent.0'],
     ...['-device', `virtserialport,chardev=helper,name=gymbus.0,id=${HELPER_PORT}`],
+    ...['-device', 'virtserialport,chardev=network,name=gymbus.network'],
     ...['-serial', 'chardev:serial'],
   ];
 }
@@ -100,6 +102,7 @@ export function machineArguments(name: string, hardware: Hardware, identity: Mac
     ...['-chardev', `socket,id=helper,fd=${DESCRIPTOR.helper}`],
     ...['-chardev', `socket,id=serial,fd=${DESCRIPTOR.serial}`],
     ...['-chardev', `socket,id=agent,fd=${DESCRIPTOR.agent}`],
+    ...['-chardev', `socket,id=network,fd=${DESCRIPTOR.network}`],
     ...hardwareArguments(hardware),
     ...(hardware.vmGenerationId ? ['-device', `vmgenid,guid=${identity.generation}`] : []),
     ...(start.kind === 'boot'

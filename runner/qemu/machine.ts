@@ -53,6 +53,8 @@ export class Machine {
   readonly size: ScreenSize;
   /** Of the QEMU guest agent, the guest's second voice. */
   readonly agent: Duplex;
+  /** To the port that connections of the guest's programs come through. */
+  readonly network: Duplex;
   readonly #process: QemuProcess;
   readonly #runFolder: string;
   /** Resolves when it is known how the process ended. */
@@ -65,6 +67,7 @@ export class Machine {
     this.#runFolder = settings.runFolder;
     this.size = settings.hardware.screen;
     this.agent = process.agent;
+    this.network = process.network;
     this.qmp = new QmpClient(process.qmp);
     this.helper = new HelperClient(process.helper, (fault) => this.lose(fault, { found: true }));
     this.screen = new Screen(this.qmp, settings.runFolder);

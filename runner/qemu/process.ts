@@ -35,6 +35,8 @@ export class QemuProcess {
   readonly helper: Duplex;
   /** The QEMU guest agent's; what it says unasked is dropped. */
   readonly agent: Duplex;
+  /** The network channel's: silent until the guest is told to use it, and not read from before somebody listens. */
+  readonly network: Duplex;
   readonly #child: ChildProcess;
   readonly #stderr = new Tail(16 * 1024);
   readonly #serial = new Tail(256 * 1024);
@@ -50,6 +52,7 @@ export class QemuProcess {
     this.qmp = qmp as Duplex;
     this.helper = helper as Duplex;
     this.agent = (stdio[DESCRIPTOR.agent] as Duplex).on('error', () => undefined).resume();
+    this.network = (stdio[DESCRIPTOR.network] as Duplex).on('error', () => undefined);
     (stderr as Readable).on('data', (chunk: Buffer) => this.#stderr.add(chunk)).on('error', () => undefined);
     (serial as Duplex).on('data', (chunk: Buffer) => this.#serial.add(chunk)).on('error', () => undefined);
   }
@@ -81,6 +84,7 @@ export class QemuProcess {
         fds.disk,
         fds.diskToRead,
         fds.base ?? 'ignore',
+        'pipe',
         'pipe',
       ],
     });

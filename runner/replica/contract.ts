@@ -1,3 +1,4 @@
+import type { Duplex } from 'node:stream';
 import type { Guest } from '../../functions/guest.ts';
 import type { Accelerator, InputAction, ReplicaPhase } from '../../schemas/index.ts';
 
@@ -23,10 +24,23 @@ export interface Replica extends AsyncDisposable {
   act(action: InputAction, signal: AbortSignal): Promise<void>;
   /** Waits until the desktop is at rest. @returns false when it was not in time */
   settle(limits: SettleLimits, signal: AbortSignal): Promise<boolean>;
+  /**
+   * Gives the programs of the guest their one way out: what connects to the proxy that they are told of is handed to `network.accept`.
+   * Of each replica once. @throws GuestSilent, HelperError
+   */
+  openNetwork(network: NetworkEnd, signal: AbortSignal): Promise<void>;
   /** What is left to look at when something went wrong; never throws, whatever state the machine is in. */
   diagnostics(): Promise<Diagnostics>;
   /** Kills it and removes everything it owned; idempotent, off the critical path. */
   discard(): Promise<void>;
+}
+
+/** Who answers what a guest's programs ask for. */
+export interface NetworkEnd {
+  /** A connection, which half-closes as one of TCP does. */
+  accept(connection: Duplex): void;
+  /** Told once why there is no network any more. */
+  closed(reason: string): void;
 }
 
 export interface SettleLimits {

@@ -31,6 +31,8 @@ export interface ImageFiles {
     };
     warmup: PreparationCommand[];
     volatile_regions: Region[];
+    /** What its jobs may ask for: names, `*.` before and `:port` behind them. */
+    network: { hosts: string[] };
   };
 }
 

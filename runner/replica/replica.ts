@@ -7,13 +7,14 @@ import type { Machine } from '../qemu/machine.ts';
 import { restoreState } from '../qemu/migration.ts';
 import { encodePng } from '../qemu/png.ts';
 import { startClone } from './clone.ts';
-import type { Diagnostics, ImageRef, Replica, SettleLimits } from './contract.ts';
+import type { Diagnostics, ImageRef, NetworkEnd, Replica, SettleLimits } from './contract.ts';
 import type { CpuGroup } from './cpu-groups.ts';
 import type { Engine } from './engine.ts';
 import { watchGuest } from './guest-watch.ts';
 import { nowTicks } from './host-processes.ts';
 import { DESKTOP_PASSWORD } from './image-files.ts';
 import { cgroupsOf } from './isolation.ts';
+import { openNetwork } from './network.ts';
 import { identityHolder, type OwnerRecord, releaseOwnership, takeOwnership } from './ownership.ts';
 import { RestingPicture } from './resting-picture.ts';
 import { passGate, setClock } from './restore-gate.ts';
@@ -207,6 +208,11 @@ export class VirtualReplica implements Replica {
     const picture = await settle(this.machine, this.template.image.manifest.volatile_regions, limits, either);
     if (picture) this.#resting.keep(picture);
     return picture !== null;
+  }
+
+  async openNetwork(end: NetworkEnd, signal: AbortSignal): Promise<void> {
+    this.lost.throwIfAborted();
+    await openNetwork(this.machine, end, AbortSignal.any([signal, this.lost]));
   }
 
   async diagnostics(): Promise<Diagnostics> {

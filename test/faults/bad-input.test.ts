@@ -51,6 +51,10 @@ describe.skipIf(!available('fault'))('what is wrong with a job is told, and noth
       (good) => ({ ...good, setup: [{ type: 'fly' }] }),
       /setup\.0\.type: there is no set-up type "fly"/,
     ],
+    'forbidden-host': [
+      (good) => ({ ...good, network: { hosts: ['example.org'] } }),
+      /network\.hosts\.0: the policy of image debian-desktop does not allow "example\.org", it allows none/,
+    ],
     'unknown-metric': [(good) => ({ ...good, evaluator: { func: 'beauty' } }), /there is no metric "beauty"/],
     'other-job': [(good) => ({ ...good, job_id: 'x' }), /job_id is "x" in the body and "other-job" in the subject/],
     'other-batch': [(good) => ({ ...good, batch_id: 'x' }), /batch_id is "x" in the body and "wrong" in the subject/],

@@ -47,6 +47,7 @@ export class TestRunner implements AsyncDisposable {
       functions: builtinFunctions,
       look: { settle: { minMs: 0, maxMs: 20 }, pictureMs: 1_000, tries: 3 },
       downloads: { maxBytes: 1e6, allowPrivate: false },
+      allowedHosts: () => [],
       versions: {},
       log: place.log,
       flags: new BatchFlags(servers.bus),

@@ -6,7 +6,7 @@ import type { CommandResult, Guest, GuestCommand } from '../../functions/guest.t
 import { builtinFunctions, type Functions, functionTable } from '../../functions/registry.ts';
 import type { EpisodeParams } from '../../runner/job/episode.ts';
 import type { Recorder, SetupLine } from '../../runner/job/recorder.ts';
-import type { Diagnostics, Replica } from '../../runner/replica/contract.ts';
+import type { Diagnostics, NetworkEnd, Replica } from '../../runner/replica/contract.ts';
 import {
   type EventKind,
   type InputAction,
@@ -81,6 +81,13 @@ export class Desk implements Replica {
 
   die(cause: Error): void {
     this.#lost.abort(cause);
+  }
+
+  /** The programs of its guest, once they have a network. */
+  network: NetworkEnd | null = null;
+
+  async openNetwork(network: NetworkEnd): Promise<void> {
+    this.network = network;
   }
 
   async diagnostics(): Promise<Diagnostics> {

@@ -32,6 +32,7 @@ export async function makeUpImage(cacheDir: string, madeUp: MadeUp): Promise<Ima
   const manifest: ImageManifest = {
     ...{ schema: 'gymbus.image.v1', name, digest, description, suite, created_at: createdAt, resolution },
     ...{ video_memory_mib, memory_mib, vcpus, cmdline: '', user: 'user', readiness, warmup, volatile_regions },
+    ...{ network: { hosts: [] } },
     ...{ versions: {}, disk_bytes: diskBytes, disk_allocated_bytes: dataAt.length * MIB, build_s: 1 },
   };
   await writeFile(path.join(at, 'image.json'), JSON.stringify(manifest));

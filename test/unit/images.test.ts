@@ -33,6 +33,7 @@ describe('recipe', () => {
     ['a package with an option in its name', { packages: ['--hook=x'] }],
     ['a Python package without an exact version', { python_packages: { pyautogui: '>=0.9' } }],
     ['a relative path', { files: ['files'] }],
+    ['a policy that names no host', { network: { hosts: ['https://example.org/'] } }],
     ['an unknown field', { colour: 'red' }],
   ])('refuses %s', (_, change) => {
     expect(Recipe.safeParse({ ...debianDesktop, ...change }).success).toBe(false);
@@ -81,6 +82,7 @@ describe('digest', () => {
       digestOf({ python_packages: {} }, common),
       digestOf({ kernel_command_line: 'root=/dev/vda' }, common),
       digestOf({ warmup: [] }, common),
+      digestOf({ network: { hosts: ['example.org'] } }, common),
       digestOf({}, common.slice(1)),
     ]);
     expect(new Set([before, ...changed]).size).toBe(changed.length + 1);

@@ -40,7 +40,7 @@ describe('machine arguments', () => {
 
   it('talks through descriptors alone, so that nothing has to be found in a folder of its user’s', () => {
     for (const args of [template, clone]) {
-      const channels = ['qmp', 'helper', 'serial', 'agent'] as const;
+      const channels = ['qmp', 'helper', 'serial', 'agent', 'network'] as const;
       const expected = channels.map((id) => `socket,id=${id},fd=${DESCRIPTOR[id]}`);
       expect(all(args, '-chardev')).toEqual(expected);
     }

@@ -38,6 +38,7 @@ beforeEach(async () => {
     manifest: {
       ...{ resolution: { width: 2, height: 2 }, memory_mib: 1024, vcpus: 1, cmdline: '', user: 'user', warmup: [] },
       ...{ readiness: { windows: [], processes: [], equal_pictures_ms: 1, timeout_s: 1 }, volatile_regions: [] },
+      network: { hosts: [] },
     },
   };
   await writeFile(image.diskPath, 'disk');
