@@ -47,3 +47,18 @@ export async function readPlayed(
 export function looksTheSame(a: PlayedStep, b: PlayedStep): boolean {
   return same(a.picture, b.picture, CHANGING);
 }
+
+/** The smallest rectangle with all that differs between two pictures of one size, in words. */
+export function whereDifferent({ picture: a }: PlayedStep, { picture: b }: PlayedStep): string {
+  const [xs, ys]: [number[], number[]] = [[], []];
+  for (let at = 0; at < a.pixels.length; at += 3) {
+    if (a.pixels.compare(b.pixels, at, at + 3, at, at + 3) === 0) continue;
+    xs.push((at / 3) % a.width);
+    ys.push(Math.floor(at / 3 / a.width));
+  }
+  const range = (values: number[]): string =>
+    values.length === 0
+      ? 'none'
+      : `${values.reduce((x, y) => Math.min(x, y))} to ${values.reduce((x, y) => Math.max(x, y))}`;
+  return `${xs.length} pixels, x ${range(xs)}, y ${range(ys)}`;
+}
