@@ -1,14 +1,10 @@
 import type { Socket } from 'node:net';
 import type { HostUse } from '../../schemas/index.ts';
+import type { Target } from './dial.ts';
 
 /** Hosts that are told apart; a guest may ask for as many as it likes, and the record is part of a message. */
 const MOST_HOSTS = 64;
 const OTHERS = { host: '(others)', port: 0 };
-
-interface Target {
-  host: string;
-  port: number;
-}
 
 interface Row extends Target {
   connections: number;

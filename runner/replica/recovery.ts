@@ -15,6 +15,8 @@ export interface Trouble {
 export interface RecoveryOrder {
   image: string;
   log: Logger;
+  /** Aborted when its shelf is closed. */
+  closing: AbortSignal;
   /** Makes the template anew; ends with the signal. */
   rebuild: (signal: AbortSignal) => Promise<Template>;
   /** Called at once when the template was found damaged, and with the one that was made in its place. */
@@ -32,7 +34,6 @@ export interface RecoveryOrder {
  */
 export class Recovery {
   readonly #order: RecoveryOrder;
-  readonly #closing = new AbortController();
   #trouble: Trouble | null = null;
   #retry: NodeJS.Timeout | undefined;
   /** Its files were changed: nothing is made of it, and it is made anew. */
@@ -61,16 +62,15 @@ export class Recovery {
 
   failed(error: Error): void {
     // Failures of what was condemned say nothing new.
-    if (this.#closing.signal.aborted || this.#damaged) return;
+    if (this.#order.closing.aborted || this.#damaged) return;
     this.#damaged = error instanceof TemplateDamaged || error.cause instanceof TemplateDamaged;
     this.#backOff(error);
     if (this.#damaged) this.#order.damaged();
   }
 
-  /** Resolves when nothing is being made anew any more. */
+  /** To be called once `closing` is aborted. Resolves when nothing is being made anew any more. */
   close(): Promise<void> {
     clearTimeout(this.#retry);
-    this.#closing.abort(new Error('the pool is closed'));
     return this.#rebuilding;
   }
 
@@ -89,13 +89,13 @@ export class Recovery {
       this.#end();
       return;
     }
-    this.#rebuilding = this.#order.rebuild(this.#closing.signal).then(
+    this.#rebuilding = this.#order.rebuild(this.#order.closing).then(
       (template) => {
         this.#order.replaced(template);
         this.#end();
       },
       (error: Error) => {
-        if (!this.#closing.signal.aborted) this.#backOff(error);
+        if (!this.#order.closing.aborted) this.#backOff(error);
       },
     );
   }

@@ -51,7 +51,8 @@ export class Shelf {
     this.#parallel = parallel;
     this.#keeper = keeper;
     this.#recovery = new Recovery({
-      ...{ image: this.image.name, log: engine.log, rebuild, changed: () => keeper.changed() },
+      ...{ image: this.image.name, log: engine.log, closing: this.#closing.signal, rebuild },
+      changed: () => keeper.changed(),
       damaged: () => this.#condemn(),
       replaced: (made) => {
         this.#template = made;

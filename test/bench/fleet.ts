@@ -122,7 +122,7 @@ async function fill(
 async function mergedAtRest(signal: AbortSignal): Promise<void> {
   for (let before = 0; ; ) {
     const now = mergedBytes() ?? 0;
-    if (now < before * 1.01) return;
+    if (now <= before * 1.01) return;
     before = now;
     await sleep(MERGED_MS, undefined, { signal });
   }

@@ -48,7 +48,7 @@ export function looksTheSame(a: PlayedStep, b: PlayedStep): boolean {
   return same(a.picture, b.picture, CHANGING);
 }
 
-/** The smallest rectangle with all that differs between two pictures of one size, in words. */
+/** The smallest rectangle with all that differs between two pictures of one size, the panel's clock included, in words. */
 export function whereDifferent({ picture: a }: PlayedStep, { picture: b }: PlayedStep): string {
   const [xs, ys]: [number[], number[]] = [[], []];
   for (let at = 0; at < a.pixels.length; at += 3) {
