@@ -19,6 +19,8 @@ async function play(reservation: NonNullable<ReturnType<typeof pool.reserve>>): 
   await replica.discard();
 }
 const playing = new Set<Promise<void>>();
+// A runner's connection to its bus keeps its process alive; a pool with no room has nothing that would.
+const connection = setInterval(() => undefined, 60_000);
 while (!existsSync(stop)) {
   pool.expect(image, 5);
   const reservation = pool.reserve(image);
@@ -31,3 +33,4 @@ while (!existsSync(stop)) {
   playing.add(one);
 }
 await Promise.all(playing);
+clearInterval(connection);

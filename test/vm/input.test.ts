@@ -229,6 +229,53 @@ describe('an action, as X sees it', () => {
   });
 });
 
+describe('a text editor takes the pointer for a mouse, not for a finger', () => {
+  const LINE = 'abcdefghijklmnopqrstuvwxyz0123456789';
+  /** In its second line, and 200 pixels further. */
+  const [from, to] = [
+    [300, 168],
+    [500, 168],
+  ] as [[number, number], [number, number]];
+  const selected = (): Promise<string> =>
+    guestShell(replica, 'DISPLAY=:0 timeout 5 xclip -o -selection primary 2> /dev/null || true');
+
+  beforeAll(async () => {
+    await replica.guest.writeFile('/tmp/lines', Buffer.from(`${LINE}\n`.repeat(20)), {}, never);
+    await replica.guest.spawn({ argv: ['mousepad', '/tmp/lines'] }, never);
+    await vi.waitFor(
+      async () => expect(await guestShell(replica, 'xdotool search --onlyvisible --name lines || true')).not.toBe(''),
+      { timeout: 60_000, interval: 300 },
+    );
+    await replica.settle({ minMs: 500, maxMs: 30_000 }, never);
+  });
+  afterAll(() => guestShell(replica, 'pkill mousepad', 'root'));
+
+  it('a drag selects from letter to letter, and the same each time', async () => {
+    const texts: string[] = [];
+    for (let time = 0; time < 4; time += 1) {
+      await act({ type: 'drag', path: [from, to] });
+      await expect.poll(selected, { timeout: 10_000 }).not.toBe('');
+      texts.push(await selected());
+      await act({ type: 'click', x: 600, y: 500 });
+      await expect.poll(selected, { timeout: 10_000 }).toBe('');
+    }
+    expect(new Set(texts)).toEqual(new Set(['cdefghijklmnopqrstuvwxyz0']));
+  });
+
+  it('a button held down selects nothing', async () => {
+    await act({ type: 'mouse_down', x: from[0], y: from[1] });
+    await replica.settle({ minMs: 3_000, maxMs: 10_000 }, never);
+    await act({ type: 'mouse_up', x: from[0], y: from[1] });
+    await replica.settle({ minMs: 500, maxMs: 10_000 }, never);
+    expect(await selected()).toBe('');
+  });
+
+  it('two clicks select a word', async () => {
+    await act({ type: 'click', x: from[0], y: from[1], count: 2 });
+    await expect.poll(selected, { timeout: 10_000 }).toBe(LINE);
+  });
+});
+
 describe('typed text', () => {
   const file = '/tmp/typed';
 
