@@ -5,8 +5,8 @@ import { release } from 'node:os';
 import path from 'node:path';
 import { z } from 'zod';
 import type { QemuBinary } from './binary.ts';
-import type { MachineUser } from './launcher.ts';
 import { forAccelerator } from './machine-user.ts';
+import type { MachineUser } from './rights.ts';
 import { bootsKernel, runsFirmware } from './tiny-guest.ts';
 
 /**

@@ -36,6 +36,7 @@ export class JsonLines {
     stream.on('error', (error) => close(error));
     stream.on('close', () => close(new Error('channel closed')));
     stream.on('end', () => close(new Error('channel closed by the other end')));
+    stream.resume();
   }
 
   get closed(): Error | null {

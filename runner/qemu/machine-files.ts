@@ -1,8 +1,8 @@
-import { chmod, chown, copyFile, type FileHandle, mkdir, open } from 'node:fs/promises';
+import { chmod, chown, copyFile, mkdir, open } from 'node:fs/promises';
 import path from 'node:path';
-import type { Start } from './arguments.ts';
-import type { MachineUser } from './launcher.ts';
-import type { InheritedFds } from './process.ts';
+import { DESCRIPTOR, type Start } from './arguments.ts';
+import type { OpenedFile } from './launcher.ts';
+import type { MachineUser } from './rights.ts';
 import { removeRunFolder } from './run-folder.ts';
 
 /** Where a machine's files are, for the runner. QEMU itself gets open ones: its user need not reach any of these folders. */
@@ -12,47 +12,44 @@ export interface MachinePlaces {
   diskPath: string;
   runFolder: string;
   start: Start;
-  /** Device state a clone starts from. */
-  stateFd: number | null;
+  /** Device state a clone starts from; null for a boot. */
+  statePath: string | null;
 }
 
-/** Open until QEMU has inherited them. */
-export interface MachineFiles extends AsyncDisposable {
-  readonly fds: InheritedFds;
+export interface MachineFiles {
+  /** To be opened for it. */
+  readonly files: readonly OpenedFile[];
   /** As QEMU finds it. */
   readonly start: Start;
 }
 
 /**
- * Makes the run folder and opens memory and disk. QEMU opens the memory file anew through the inherited descriptor, for reading and
+ * Makes the run folder, and of a boot the memory. QEMU opens the memory file anew through the inherited descriptor, for reading and
  * writing whatever it is for: so that file alone belongs to the group of QEMU's user.
  * @throws the file system's errors, EEXIST for a run folder that another machine has; this one's is then gone again
  */
-export async function openMachineFiles(places: MachinePlaces, user: MachineUser | null): Promise<MachineFiles> {
-  const { memoryPath, diskPath, runFolder, start, stateFd } = places;
-  const opened: FileHandle[] = [];
-  const close = async (): Promise<void> => {
-    for (const handle of opened) await handle.close();
-  };
+export async function makeMachineFiles(places: MachinePlaces, user: MachineUser | null): Promise<MachineFiles> {
+  const { memoryPath, diskPath, runFolder, start, statePath } = places;
   await mkdir(path.dirname(runFolder), { recursive: true, mode: 0o711 });
   await mkdir(runFolder, { mode: 0o700 });
   try {
     if (start.kind === 'boot') await makeMemoryFile(memoryPath, user);
     const found = start.kind === 'boot' && user ? await copyForUser(start, runFolder) : start;
     if (user) await chown(runFolder, user.uid, user.gid);
-    const memory = await open(memoryPath, 'r');
-    opened.push(memory);
-    const disk = await open(diskPath, 'r+');
-    opened.push(disk);
-    const diskToRead = await open(diskPath, 'r');
-    opened.push(diskToRead);
-    const base = start.kind === 'clone' && start.overlayOf !== null ? await open(start.overlayOf, 'r') : null;
-    if (base) opened.push(base);
-    const ofDisk = { disk: disk.fd, diskToRead: diskToRead.fd, base: base?.fd ?? null };
-    const fds = { state: stateFd, memory: memory.fd, ...ofDisk };
-    return { fds, start: found, [Symbol.asyncDispose]: close };
+    const base = start.kind === 'clone' ? start.overlayOf : null;
+    const file = (fd: number, name: string | null, access: OpenedFile['access'] = 'r'): OpenedFile[] =>
+      name === null ? [] : [{ fd, path: name, access }];
+    return {
+      files: [
+        ...file(DESCRIPTOR.state, statePath),
+        ...file(DESCRIPTOR.memory, memoryPath),
+        ...file(DESCRIPTOR.disk, diskPath, 'r+'),
+        ...file(DESCRIPTOR.diskToRead, diskPath),
+        ...file(DESCRIPTOR.base, base),
+      ],
+      start: found,
+    };
   } catch (error) {
-    await close();
     await removeRunFolder(runFolder);
     throw error;
   }

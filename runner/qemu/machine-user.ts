@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises';
 import { execa } from 'execa';
 import { hasCapability, isRoot } from '../system/capabilities.ts';
 import { findTool } from '../system/find-tool.ts';
-import type { MachineUser } from './launcher.ts';
+import type { MachineUser } from './rights.ts';
 
 /** QEMU shall run as a user that cannot be had; the message says what to do. */
 export class MachineUserUnavailable extends Error {

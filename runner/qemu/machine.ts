@@ -5,18 +5,20 @@ import { within } from './deadline.ts';
 import { type Loss, ReplicaLost } from './errors.ts';
 import { HelperClient } from './helper.ts';
 import { InputDevices } from './input.ts';
-import type { Rights } from './launcher.ts';
-import { type MachinePlaces, openMachineFiles } from './machine-files.ts';
+import type { Launcher } from './launcher.ts';
+import { type MachinePlaces, makeMachineFiles } from './machine-files.ts';
 import { machineInput } from './machine-input.ts';
 import { describeExit, QemuProcess } from './process.ts';
 import { Processors } from './processors.ts';
 import { QmpClient, type QmpEvent } from './qmp.ts';
+import type { Rights } from './rights.ts';
 import { removeRunFolder } from './run-folder.ts';
 import { Screen } from './screen.ts';
 
 export interface MachineSettings extends MachinePlaces {
   name: string;
   qemuPath: string;
+  launcher: Launcher;
   hardware: Hardware;
   identity: MachineIdentity;
   confinement: Confinement;
@@ -89,11 +91,12 @@ export class Machine {
    * @throws ReplicaLost, also when the signal is aborted before that: nothing of it is left then
    */
   static async start(settings: MachineSettings, signal = new AbortController().signal): Promise<Machine> {
-    await using files = await openMachineFiles(settings, settings.confinement.user);
-    const { name, hardware, identity, qemuPath, confinement } = settings;
-    const args = machineArguments(name, hardware, identity, files.start);
-    const process = await QemuProcess.start(qemuPath, args, confinement, files.fds).catch(async (error: unknown) => {
-      await removeRunFolder(settings.runFolder);
+    const { name, hardware, identity, qemuPath, launcher, confinement, runFolder } = settings;
+    const { files, start } = await makeMachineFiles(settings, confinement.user);
+    const command = [qemuPath, ...machineArguments(name, hardware, identity, start)];
+    const starting = QemuProcess.start(launcher, command, confinement, files, runFolder);
+    const process = await starting.catch(async (error: unknown) => {
+      await removeRunFolder(runFolder);
       throw error;
     });
     const machine = new Machine(process, settings);

@@ -7,8 +7,8 @@ import { pipeline } from 'node:stream/promises';
 import { DESCRIPTOR } from './arguments.ts';
 import { within } from './deadline.ts';
 import { QmpError } from './errors.ts';
-import type { MachineUser } from './launcher.ts';
 import type { QmpClient } from './qmp.ts';
+import type { MachineUser } from './rights.ts';
 
 /** Loading takes 20 to 40 ms, saving 33; a starved host, seconds. */
 const MIGRATION_DEADLINE_MS = 30_000;

@@ -46,6 +46,7 @@ export class NetworkChannel {
     stream.on('error', (error) => this.close(error.message));
     stream.on('end', () => this.close('closed by the other end'));
     stream.on('close', () => this.close('closed'));
+    stream.resume();
     if (stream.destroyed) this.close('closed');
   }
 

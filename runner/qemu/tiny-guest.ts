@@ -3,7 +3,8 @@ import { chmod, chown, copyFile, mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { execa } from 'execa';
-import { launch, type MachineUser, OWN_RIGHTS } from './launcher.ts';
+import { launchOnce } from './launch-program.ts';
+import { type MachineUser, OWN_RIGHTS } from './rights.ts';
 import { removeRunFolder } from './run-folder.ts';
 
 /** Two guests small enough to write down, for finding out whether guests run here at all. */
@@ -73,7 +74,7 @@ async function run(
   const uuid = ['-uuid', randomUUID()];
   const qemu = ['-nodefaults', '-no-user-config', ...uuid, ...machine, ...cpu, ...args];
   // Where guests do not run it may never end by itself.
-  const [launcher, ...launching] = launch(qemuPath, qemu, { ...OWN_RIGHTS, user });
+  const [launcher, ...launching] = launchOnce([qemuPath, ...qemu], { ...OWN_RIGHTS, user });
   const result = await execa(launcher, launching, {
     reject: false,
     timeout: deadlineMs,

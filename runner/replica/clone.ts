@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import { open } from 'node:fs/promises';
 import path from 'node:path';
 import { Machine } from '../qemu/machine.ts';
 import { overlay, reflink } from '../storage/clone.ts';
@@ -25,27 +24,22 @@ export async function startClone(
     confineReplica(engine.isolation, uuid, template.hardware),
     (overlays ? overlay : reflink)(template.diskPath, diskPath),
   );
-  const state = await open(template.statePath, 'r');
-  let machine: Machine;
-  try {
-    machine = await Machine.start(
-      {
-        name: `gymbus-${uuid.slice(0, 8)}`,
-        qemuPath: engine.qemu.path,
-        hardware: template.hardware,
-        identity: { uuid, generation: randomUUID() },
-        memoryPath: template.memoryPath,
-        diskPath,
-        runFolder,
-        start: { kind: 'clone', overlayOf: overlays ? template.diskPath : null },
-        stateFd: state.fd,
-        confinement: { ...confinement, mergeMemory: engine.mergeMemory ?? false, cpus: group?.cpus ?? null },
-      },
-      signal,
-    );
-  } finally {
-    await state.close();
-  }
+  const machine = await Machine.start(
+    {
+      name: `gymbus-${uuid.slice(0, 8)}`,
+      qemuPath: engine.qemu.path,
+      launcher: engine.launcher,
+      hardware: template.hardware,
+      identity: { uuid, generation: randomUUID() },
+      memoryPath: template.memoryPath,
+      diskPath,
+      runFolder,
+      start: { kind: 'clone', overlayOf: overlays ? template.diskPath : null },
+      statePath: template.statePath,
+      confinement: { ...confinement, mergeMemory: engine.mergeMemory ?? false, cpus: group?.cpus ?? null },
+    },
+    signal,
+  );
   try {
     // Another runner may have made the template anew while its files were opened one by one: memory and state must be of one making.
     await checkTemplate(template);

@@ -1,5 +1,6 @@
 import type { Logger } from 'pino';
 import type { QemuBinary } from '../qemu/binary.ts';
+import type { Launcher } from '../qemu/launcher.ts';
 import type { StorageArea } from '../storage/area.ts';
 import type { Isolation } from './isolation.ts';
 import type { TemplateUses } from './template-uses.ts';
@@ -9,6 +10,7 @@ export interface Engine {
   readonly area: StorageArea;
   readonly runnerId: string;
   readonly qemu: QemuBinary;
+  readonly launcher: Launcher;
   readonly accelerator: 'kvm' | 'tcg';
   /** Where run folders go: on a memory file system, its path short enough for sockets. */
   readonly runRoot: string;

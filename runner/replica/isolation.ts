@@ -1,9 +1,9 @@
 import { availableParallelism } from 'node:os';
 import type { Logger } from 'pino';
 import type { Hardware } from '../qemu/arguments.ts';
-import type { MachineUser } from '../qemu/launcher.ts';
 import type { Confinement, Verdict } from '../qemu/machine.ts';
 import { chooseMachineUser, forAccelerator } from '../qemu/machine-user.ts';
+import type { MachineUser } from '../qemu/rights.ts';
 import { CgroupTree, lookForCgroups, oomDeath } from '../system/cgroup.ts';
 
 /** What keeps the machines of one runner from its host, from the runner and from each other. */

@@ -1,5 +1,6 @@
 import { chooseAccelerator } from '../qemu/accelerator.ts';
 import { findQemu } from '../qemu/binary.ts';
+import { Launcher } from '../qemu/launcher.ts';
 import type { PoolOrder } from './create-pool.ts';
 import type { Engine } from './engine.ts';
 import { openIsolation, sayIsolation } from './isolation.ts';
@@ -30,10 +31,15 @@ export async function openEngine(
   log.info({ accelerator, reason, qemu: qemu.version }, 'accelerator');
   const runRoot = await openRunRoot();
   const merging = await openMerging(runRoot, settings.mergeMemory ?? false, log, kernel);
+  const launcher = new Launcher();
   const uses = new TemplateUses(area.path);
   return {
-    engine: { ...{ area, runnerId, qemu, accelerator, isolation, uses, runRoot, log }, mergeMemory: merging.on },
+    engine: {
+      ...{ area, runnerId, qemu, launcher, accelerator, isolation, uses, runRoot, log },
+      mergeMemory: merging.on,
+    },
     async [Symbol.asyncDispose]() {
+      await launcher[Symbol.asyncDispose]();
       await merging[Symbol.asyncDispose]();
       await uses[Symbol.asyncDispose]();
     },

@@ -17,7 +17,7 @@ import { cgroupsOf } from './isolation.ts';
 import { openNetwork } from './network.ts';
 import { identityHolder, type OwnerRecord, releaseOwnership, takeOwnership } from './ownership.ts';
 import { RestingPicture } from './resting-picture.ts';
-import { passGate, setClock } from './restore-gate.ts';
+import { passGate, proveCommand, setClock } from './restore-gate.ts';
 import { runFolderOf } from './run-root.ts';
 import { settle } from './settle.ts';
 import {
@@ -153,10 +153,11 @@ export class VirtualReplica implements Replica {
     });
   }
 
-  /** From frozen to hot: passes the restore gate, then pauses. @throws GateFailed, ReplicaLost */
+  /** From frozen to hot: passes the restore gate, runs a first command, then pauses. @throws GateFailed, ReplicaLost */
   thaw(): Promise<void> {
     return this.#do(['frozen'], async () => {
       await this.#passGate(this.lost);
+      await proveCommand(this.guest, this.lost);
       await this.machine.pause();
       this.#apply({ type: 'passed' });
     });

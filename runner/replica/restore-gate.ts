@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
+import type { Guest } from '../../functions/guest.ts';
 import type { Machine } from '../qemu/machine.ts';
 import { difference, isBlack, type Picture, same } from '../qemu/picture.ts';
 import type { ScreenPicture } from '../qemu/screen.ts';
@@ -10,7 +11,7 @@ import type { Template } from './template.ts';
  * What a clone must prove before it may be handed out. It wakes up as a copy: with the template's clock, random numbers and machine id,
  * and nothing yet says that its screen or its helper work.
  */
-export type GateCheck = 'helper' | 'identity' | 'entropy' | 'clock' | 'black' | 'half-drawn' | 'frozen';
+export type GateCheck = 'helper' | 'identity' | 'entropy' | 'clock' | 'black' | 'half-drawn' | 'frozen' | 'command';
 
 /** A clone that may not be handed out, and which check it failed. */
 export class GateFailed extends Error {
@@ -37,6 +38,8 @@ const CLOCK_TRIES = 5;
 const HELPER_DEADLINE_MS = 15_000;
 /** The pointer is drawn within 0.1 s; some seconds on a starved host. */
 const PICTURE_DEADLINE_MS = 15_000;
+/** 0.2 s on an idle host, seconds on one with no processor to spare. */
+const COMMAND_DEADLINE_MS = 15_000;
 /** A picture that is nearly the template's is good enough, but waiting a little makes it the same. */
 const RETURN_DEADLINE_MS = 3_000;
 /** A warm guest draws the pointer in less; a picture costs some 4 ms of QEMU's processor time, and as much of ours. */
@@ -62,6 +65,16 @@ export async function passGate(
   // One after the other: a guest that is busy becoming somebody else draws late, and each look at it costs a picture.
   await proveIdentity(machine, template, identity, signal);
   await provePicture(machine, template, signal);
+}
+
+/**
+ * Has a command run, the smallest. A clone's first one costs it some 0.2 s under software emulation, in pages and translations that every
+ * later one finds: whoever has time for it spends it before a job waits. @throws as `passGate`
+ */
+export async function proveCommand(guest: Guest, signal: AbortSignal): Promise<void> {
+  const ended = await answer(guest.exec({ argv: ['true'], timeoutMs: COMMAND_DEADLINE_MS }, signal));
+  if (ended.timedOut) throw new GateFailed('command', `"true" did not end within ${COMMAND_DEADLINE_MS} ms`);
+  if (ended.returncode !== 0) throw new GateFailed('command', `"true" ended with ${ended.returncode}`);
 }
 
 /**

@@ -66,6 +66,7 @@ export async function buildTemplate(
     {
       name: `gymbus-template-${order.uuid.slice(0, 8)}`,
       qemuPath: engine.qemu.path,
+      launcher: engine.launcher,
       hardware,
       identity: { uuid: order.uuid, generation: randomUUID() },
       memoryPath,
@@ -77,7 +78,7 @@ export async function buildTemplate(
         initrdPath: image.initrdPath,
         cmdline: image.manifest.cmdline,
       },
-      stateFd: null,
+      statePath: null,
       confinement,
     },
     signal,

@@ -100,8 +100,9 @@ async function timeReboot(
   await copySparse(image.diskPath, path.join(folder, 'disk.raw'), signal);
   const uuid = randomUUID();
   const machine = await Machine.start({
-    ...{ name: 'gymbus-bench', qemuPath: engine.qemu.path, hardware, identity: { uuid, generation: randomUUID() } },
-    ...{ memoryPath: path.join(folder, 'ram'), diskPath: path.join(folder, 'disk.raw'), stateFd: null },
+    ...{ name: 'gymbus-bench', qemuPath: engine.qemu.path, launcher: engine.launcher, hardware },
+    identity: { uuid, generation: randomUUID() },
+    ...{ memoryPath: path.join(folder, 'ram'), diskPath: path.join(folder, 'disk.raw'), statePath: null },
     runFolder: path.join(engine.runRoot, uuid),
     confinement: await confineTemplate(engine.isolation, hardware),
     start: {

@@ -5,8 +5,9 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { HELPER_PORT } from '../../runner/qemu/arguments.ts';
-import { OWN_RIGHTS } from '../../runner/qemu/launcher.ts';
+import { Launcher } from '../../runner/qemu/launcher.ts';
 import { Machine, type MachineSettings } from '../../runner/qemu/machine.ts';
+import { OWN_RIGHTS } from '../../runner/qemu/rights.ts';
 
 const never = new AbortController().signal;
 let folder: string;
@@ -16,6 +17,7 @@ beforeEach(async () => {
   settings = {
     name: 'test',
     qemuPath: '/bin/false',
+    launcher: new Launcher(),
     hardware: {
       accelerator: 'tcg',
       vcpus: 1,
@@ -28,12 +30,15 @@ beforeEach(async () => {
     diskPath: path.join(folder, 'disk'),
     runFolder: path.join(folder, 'run'),
     start: { kind: 'clone', overlayOf: null },
-    stateFd: null,
+    statePath: null,
     confinement: { ...OWN_RIGHTS, verdict: async () => null },
   };
   for (const file of [settings.memoryPath, settings.diskPath]) await writeFile(file, '');
 });
-afterEach(() => rm(folder, { recursive: true }));
+afterEach(async () => {
+  await settings.launcher[Symbol.asyncDispose]();
+  await rm(folder, { recursive: true });
+});
 
 const descriptors = async (): Promise<number> => (await readdir('/proc/self/fd')).length;
 
@@ -45,6 +50,7 @@ describe('a machine that does not start', () => {
     const before = await descriptors();
     await expect(Machine.start({ ...settings, qemuPath }, never)).rejects.toThrow(message);
     expect(existsSync(settings.runFolder)).toBe(false);
+    await settings.launcher[Symbol.asyncDispose]();
     await expect.poll(descriptors).toBeLessThanOrEqual(before);
   });
 
@@ -82,6 +88,7 @@ describe('a machine that does not start', () => {
       process.env.PATH = PATH;
     }
     expect(existsSync(settings.runFolder)).toBe(false);
+    await settings.launcher[Symbol.asyncDispose]();
     await expect.poll(descriptors).toBeLessThanOrEqual(before);
   });
 });

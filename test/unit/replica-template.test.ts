@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Launcher } from '../../runner/qemu/launcher.ts';
 import { writePpm } from '../../runner/qemu/picture.ts';
 import type { Engine } from '../../runner/replica/engine.ts';
 import { knownImages } from '../../runner/replica/host-forecast.ts';
@@ -54,9 +55,11 @@ beforeEach(async () => {
     isolation: { user: null, cgroups: null, description: { user: '', limits: '' } },
     // Nothing boots here: where a template is not found, making it ends at this.
     qemu: { path: '/no/such/qemu', version: '0', digest: 'none' },
+    launcher: new Launcher(),
   };
 });
 afterEach(async () => {
+  await engine.launcher[Symbol.asyncDispose]();
   await engine.uses[Symbol.asyncDispose]();
   await rm(data, { recursive: true });
 });

@@ -3,7 +3,13 @@ import { z } from 'zod';
 import { darkness, same } from '../../runner/qemu/picture.ts';
 import { identityHolder } from '../../runner/replica/ownership.ts';
 import type { VirtualReplica } from '../../runner/replica/replica.ts';
-import { type GateCheck, GateFailed, type GuestIdentity, passGate } from '../../runner/replica/restore-gate.ts';
+import {
+  type GateCheck,
+  GateFailed,
+  type GuestIdentity,
+  passGate,
+  proveCommand,
+} from '../../runner/replica/restore-gate.ts';
 import { type Fixture, guestShell, never, openFixture } from './fixture.ts';
 
 const MACHINE_ID = '0123456789abcdef0123456789abcdef';
@@ -170,6 +176,17 @@ while True:
       );
     await expect.poll(ping, { timeout: 30_000 }).toBe('silent');
     expect((await gate(replica))?.[0]).toBe('helper');
+    await replica.discard();
+  });
+
+  it('fails a guest that passes all this and can run no command, before it becomes hot', async () => {
+    const replica = await awake();
+    await guestShell(replica, 'ln -sf /bin/false /bin/true', 'root');
+    const failure = await proveCommand(replica.guest, never).catch((error: unknown) => error);
+    expect(failure).toMatchObject({ name: 'GateFailed', check: 'command' });
+    expect((failure as Error).message).toBe('restore gate, command: "true" ended with 1');
+    await guestShell(replica, 'rm /bin/true', 'root');
+    await expect(proveCommand(replica.guest, never)).rejects.toMatchObject({ check: 'helper' });
     await replica.discard();
   });
 
