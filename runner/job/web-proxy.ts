@@ -30,6 +30,8 @@ export class WebProxy implements Disposable {
   readonly #onDial: (dialled: Dialled) => void;
   readonly #clients = new Set<Duplex>();
   readonly #sockets = new Set<Socket>();
+  /** With a request that is not answered yet. Whoever sends more into one that waits costs a connection each: browsers do not. */
+  readonly #busy = new WeakSet<Duplex>();
 
   /** @param onDial told of each connection that was wanted */
   constructor(reach: Reach, onDial: (dialled: Dialled) => void = () => undefined) {
@@ -38,9 +40,12 @@ export class WebProxy implements Disposable {
     this.#server = http.createServer({ maxHeaderSize: MOST_HEADER_BYTES, keepAliveTimeout: 0 });
     // What HTTP cannot carry and its parser took ends the connection that it came by, and nothing else.
     this.#server.on('request', (request, response) => {
+      if (!this.#begins(request.socket)) return;
+      response.once('close', () => this.#busy.delete(request.socket));
       this.#forward(request, response).catch(() => response.destroy());
     });
     this.#server.on('connect', (request, client, head) => {
+      if (!this.#begins(client)) return;
       this.#tunnel(request, client, head).catch(() => client.destroy());
     });
     this.#server.on('clientError', (_error, client) => refuseRaw(client, 400, 'this is no request of HTTP'));
@@ -62,6 +67,14 @@ export class WebProxy implements Disposable {
   /** Ends everything that goes through it. */
   [Symbol.dispose](): void {
     for (const end of [...this.#clients, ...this.#sockets]) end.destroy();
+  }
+
+  /** @returns whether the client may have a request; one that has sent it before its last was answered is gone */
+  #begins(client: Duplex): boolean {
+    if (client.destroyed) return false;
+    if (this.#busy.has(client)) client.destroy();
+    else this.#busy.add(client);
+    return !client.destroyed;
   }
 
   async #tunnel({ url = '' }: http.IncomingMessage, client: Duplex, head: Buffer): Promise<void> {

@@ -12,6 +12,9 @@ const Reply = z.looseObject({
   error: z.string().optional(),
 });
 
+/** Code of an answer that is none. */
+export const NONSENSE = 'EPROTO';
+
 /** What the helper tells without being asked: something in the guest broke that cannot be mended there. */
 const Fault = z.object({ fault: z.string().max(64), message: z.string().max(2_000) });
 
@@ -62,7 +65,9 @@ export class HelperClient {
     );
     const parsed = reply.safeParse(answer);
     if (!parsed.success) {
-      throw new HelperError('EPROTO', `the guest answered ${op} with something else: ${z.prettifyError(parsed.error)}`);
+      const [issue] = parsed.error.issues;
+      const where = issue?.path.length ? ` (${issue.path.join('.')})` : '';
+      throw new HelperError(NONSENSE, `the guest answered ${op} with something else: ${issue?.message}${where}`);
     }
     return parsed.data;
   }

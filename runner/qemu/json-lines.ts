@@ -2,7 +2,9 @@ import type { Duplex } from 'node:stream';
 import { StringDecoder } from 'node:string_decoder';
 
 /** A line longer than this is not of the protocol: helper replies end at 1 MiB, QMP's are far shorter. */
-const MAX_LINE_CHARS = 8 * 2 ** 20;
+const MAX_LINE_CHARS = 2 * 2 ** 20;
+/** Values in a line, lists and objects counted with what is in them: some hundreds at most. Checking a value costs ten times its reading. */
+const MAX_VALUES = 20_000;
 /**
  * Lines in a row that were of no use, a long one counted once more for each 8 KiB: late answers and remains of a start come to less.
  * What runs in a guest may write to its end of a channel as fast as it can, and all of it costs the runner, with all its other
@@ -62,7 +64,7 @@ export class JsonLines {
       this.#parts = [];
       this.#partChars = 0;
       rest = rest.slice(end + 1);
-      this.#useless = onValue(parse(line)) ? 0 : this.#useless + 1 + line.length / COUNTED_CHARS;
+      this.#useless = this.#isOfUse(line, onValue, close) ? 0 : this.#useless + 1 + line.length / COUNTED_CHARS;
       if (this.#useless > MAX_USELESS) close(new Error('it is flooded with what answers nothing'));
       if (this.#closed) return;
     }
@@ -71,6 +73,32 @@ export class JsonLines {
     this.#partChars += rest.length;
     if (this.#partChars > MAX_LINE_CHARS) close(new Error(`a line of more than ${MAX_LINE_CHARS} characters`));
   }
+
+  /** Whatever a value makes its taker throw ends this channel and nothing else. */
+  #isOfUse(line: string, onValue: (value: unknown) => boolean, close: (reason: Error) => void): boolean {
+    const value = parse(line);
+    if (isLarge(value)) return false;
+    try {
+      return onValue(value);
+    } catch (error) {
+      close(new Error(`what it says cannot be taken: ${(error as Error).message}`));
+      return false;
+    }
+  }
+}
+
+/** Whether it holds more values than any message does. Stops counting there. */
+function isLarge(value: unknown): boolean {
+  const left = [value];
+  let count = 0;
+  for (let next = left.pop(); next !== undefined || left.length > 0; next = left.pop()) {
+    count += 1;
+    if (typeof next !== 'object' || next === null) continue;
+    const inner: unknown[] = Array.isArray(next) ? next : Object.values(next);
+    if (count + left.length + inner.length > MAX_VALUES) return true;
+    left.push(...inner);
+  }
+  return false;
 }
 
 function parse(line: string): unknown {

@@ -85,12 +85,15 @@ export class Launcher implements AsyncDisposable {
     const opened = files.flatMap(({ fd, path: file, access }) => [String(fd), access, file]);
     const what = [socketPath, channels.join(','), String(files.length), ...opened];
     this.#order(['start', id, ...what, ...rightsFields(rights), ...command]);
-    const running = within(Promise.all([started, ends.all(exited)]), ANSWER_DEADLINE_MS, () => {
+    const pid = await within(started, ANSWER_DEADLINE_MS, () => {
       // It can be asked nothing, not even to kill: what it started ends with it.
       this.#server?.kill('SIGKILL');
       return new Error(`the launcher of qemu did not answer within ${ANSWER_DEADLINE_MS} ms`);
     });
-    const [pid, sockets] = await running;
+    const sockets = await within(ends.all(exited), ANSWER_DEADLINE_MS, () => {
+      this.#order(['kill', id]);
+      return new Error(`what was launched did not come for its channels within ${ANSWER_DEADLINE_MS} ms`);
+    });
     return { pid, exited, channels: sockets, kill: () => this.#kill(id, pid, exited) };
   }
 

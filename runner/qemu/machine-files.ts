@@ -31,11 +31,12 @@ export interface MachineFiles {
 export async function makeMachineFiles(places: MachinePlaces, user: MachineUser | null): Promise<MachineFiles> {
   const { memoryPath, diskPath, runFolder, start, statePath } = places;
   await mkdir(path.dirname(runFolder), { recursive: true, mode: 0o711 });
-  await mkdir(runFolder, { mode: 0o700 });
+  await mkdir(runFolder);
   try {
+    // Until QEMU has its channels nobody else writes here: what is made by name could be taken for something else. It only passes through.
+    await chmod(runFolder, 0o711);
     if (start.kind === 'boot') await makeMemoryFile(memoryPath, user);
     const found = start.kind === 'boot' && user ? await copyForUser(start, runFolder) : start;
-    if (user) await chown(runFolder, user.uid, user.gid);
     const base = start.kind === 'clone' ? start.overlayOf : null;
     const file = (fd: number, name: string | null, access: OpenedFile['access'] = 'r'): OpenedFile[] =>
       name === null ? [] : [{ fd, path: name, access }];
@@ -53,6 +54,12 @@ export async function makeMachineFiles(places: MachinePlaces, user: MachineUser 
     await removeRunFolder(runFolder);
     throw error;
   }
+}
+
+/** Lets QEMU write its pictures there, once its runner makes nothing there any more. */
+export async function giveRunFolder(runFolder: string, user: MachineUser | null): Promise<void> {
+  await chmod(runFolder, 0o700);
+  if (user) await chown(runFolder, user.uid, user.gid);
 }
 
 async function makeMemoryFile(file: string, user: MachineUser | null): Promise<void> {

@@ -6,7 +6,7 @@ import { type Loss, ReplicaLost } from './errors.ts';
 import { HelperClient } from './helper.ts';
 import { InputDevices } from './input.ts';
 import type { Launcher } from './launcher.ts';
-import { type MachinePlaces, makeMachineFiles } from './machine-files.ts';
+import { giveRunFolder, type MachinePlaces, makeMachineFiles } from './machine-files.ts';
 import { machineInput } from './machine-input.ts';
 import { describeExit, QemuProcess } from './process.ts';
 import { Processors } from './processors.ts';
@@ -101,6 +101,7 @@ export class Machine {
     });
     const machine = new Machine(process, settings);
     try {
+      await giveRunFolder(runFolder, confinement.user);
       await machine.qmp.negotiate(GREETING_DEADLINE_MS, signal);
     } catch (error) {
       // A QEMU that refuses its arguments closes its channel just before it ends: wait for the reason.
@@ -185,10 +186,13 @@ function endingEvent(event: QmpEvent): string | null {
     case 'SHUTDOWN':
       if (event.data.reason === 'guest-reset') return 'guest rebooted; a clone cannot';
       if (event.data.guest === true) return 'guest shut itself down';
-      return `qemu was told to stop (${String(event.data.reason)})`;
+      return `qemu was told to stop (${word(event.data.reason)})`;
     case 'BLOCK_IO_ERROR':
-      return `guest disk failed on ${String(event.data.operation)}: ${String(event.data.reason)}${event.data.nospace ? ' (no space on the host)' : ''}`;
+      return `guest disk failed on ${word(event.data.operation)}: ${word(event.data.reason)}${event.data.nospace ? ' (no space on the host)' : ''}`;
     default:
       return null;
   }
 }
+
+/** QEMU's own word; of a QEMU that its guest has taken over, whatever it says. */
+const word = (value: unknown): string => (typeof value === 'string' ? value.slice(0, 200) : 'something else');

@@ -87,11 +87,13 @@ export async function restoreState(qmp: QmpClient, signal: AbortSignal): Promise
   if (ended !== 'completed') throw new QmpError(`loading the device state ended as ${ended}`);
 }
 
-async function finished(qmp: QmpClient, what: string): Promise<string> {
+const ENDS = ['completed', 'failed', 'cancelled'] as const;
+
+async function finished(qmp: QmpClient, what: string): Promise<(typeof ENDS)[number]> {
   const event = await qmp.next(
-    ({ name, data }) => name === 'MIGRATION' && ['completed', 'failed', 'cancelled'].includes(String(data.status)),
+    ({ name, data }) => name === 'MIGRATION' && ENDS.some((end) => end === data.status),
     MIGRATION_DEADLINE_MS,
     `the end of ${what}`,
   );
-  return String(event.data.status);
+  return event.data.status as (typeof ENDS)[number];
 }

@@ -56,8 +56,9 @@ export class NetworkStream extends Duplex {
     if (!this.#readerBusy) this.push(null);
   }
 
-  /** @throws ProtocolError when it may send far more than a window then: nobody has read so much */
+  /** @throws ProtocolError when it may send no more, or far more than a window then: nobody has read so much */
   receiveWindow(bytes: number): void {
+    if (bytes === 0) throw new ProtocolError(`a window of nothing on stream ${this.number}`);
     this.#credit += bytes;
     if (this.#credit > WINDOW_BYTES)
       throw new ProtocolError(`a window of ${this.#credit} bytes on stream ${this.number}`);

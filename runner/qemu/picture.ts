@@ -13,6 +13,10 @@ export interface Region {
   height: number;
 }
 
+/** A picture is worked on row by row: also an empty one has rows. */
+const MOST_SIDE = 4_096;
+const isSide = (pixels: number): boolean => pixels >= 1 && pixels <= MOST_SIDE;
+
 /** Reads binary PPM (P6, 8 bits) as QEMU writes it. @throws on anything else, a file cut short included */
 export function parsePpm(file: Buffer): Picture {
   const header = /^P6\s+(\d+)\s+(\d+)\s+255\s/.exec(file.subarray(0, 64).toString('latin1'));
@@ -20,6 +24,8 @@ export function parsePpm(file: Buffer): Picture {
     throw new Error(`no PPM picture: it starts with ${JSON.stringify(file.subarray(0, 16).toString('latin1'))}`);
   const width = Number(header[1]);
   const height = Number(header[2]);
+  if (!isSide(width) || !isSide(height))
+    throw new Error(`PPM picture of ${width}x${height}: a side has 1 to ${MOST_SIDE} pixels`);
   const pixels = file.subarray(header[0].length);
   if (pixels.length !== width * height * 3) {
     throw new Error(`PPM picture of ${width}x${height} has ${pixels.length} bytes of pixels`);

@@ -19,6 +19,7 @@ export interface QmpEvent {
 
 /** QEMU's main loop answers within milliseconds; more means a wedged or starved process. */
 const DEFAULT_DEADLINE_MS = 10_000;
+const MOST_REASON_CHARS = 2_000;
 
 /**
  * QEMU's control channel. Commands may be sent before QEMU is up and without waiting for one another: it runs them in order.
@@ -100,17 +101,19 @@ export class QmpClient extends EventEmitter<{ event: [QmpEvent]; close: [Error] 
     this.#lines.destroy();
   }
 
+  /** @returns whether it was an answer that somebody waits for; QEMU has few events to tell of between two of them */
   #take(value: unknown): boolean {
     const parsed = Message.safeParse(value);
     if (!parsed.success) return false;
     const message = parsed.data;
+    if ('return' in message) return this.#replies.answer(message.id, message.return);
     if ('event' in message) this.emit('event', { name: message.event, data: message.data });
     else if ('error' in message) {
-      const error = new QmpError(`qemu: ${message.error.desc}`);
+      const error = new QmpError(`qemu: ${message.error.desc.slice(0, MOST_REASON_CHARS)}`);
+      if (message.id !== undefined) return this.#replies.fail(message.id, error);
       // An error without an id answers a line QEMU could not read: whichever request that was, none will be answered.
-      if (message.id === undefined) this.#replies.failAll(error);
-      else this.#replies.fail(message.id, error);
-    } else if ('return' in message) this.#replies.answer(message.id, message.return);
-    return true;
+      this.#replies.failAll(error);
+    }
+    return false;
   }
 }

@@ -52,9 +52,10 @@ export async function bootsKernel(
   signal: AbortSignal,
   user: MachineUser | null = null,
 ): Promise<string | null> {
-  return inFolder({ initrd: cpio('init', tinyInit()) }, user, async (folder) => {
+  const copied: Record<string, string> = user ? { kernel: kernelPath } : {};
+  return inFolder({ initrd: cpio('init', tinyInit()), ...copied }, user, async (folder) => {
     const cmdline = 'console=ttyS0 quiet panic=-1 reboot=t mitigations=off';
-    const kernel = user ? await copyInto(folder, kernelPath) : kernelPath;
+    const kernel = user ? `${folder}/kernel` : kernelPath;
     const args = ['-kernel', kernel, '-initrd', `${folder}/initrd`, '-append', cmdline, '-serial', 'stdio'];
     const { stdout, failure } = await run(qemuPath, accelerator, args, deadlineMs, signal, user);
     return stdout.includes(UP) ? null : failure;
@@ -135,16 +136,9 @@ function cpioEntry(name: string, mode: number, data: Buffer): Buffer {
   return Buffer.concat([padded(Buffer.from(head)), padded(data)]);
 }
 
-/** The image's own may be for the runner alone. */
-async function copyInto(folder: string, file: string): Promise<string> {
-  const copy = path.join(folder, path.basename(file));
-  await copyFile(file, copy);
-  await chmod(copy, 0o444);
-  return copy;
-}
-
+/** @param files by name: their content, or the path of a file to be copied, for the image's own may be for the runner alone */
 async function inFolder<T>(
-  files: Record<string, Buffer>,
+  files: Record<string, Buffer | string>,
   user: MachineUser | null,
   use: (folder: string) => Promise<T>,
 ): Promise<T> {
@@ -152,7 +146,8 @@ async function inFolder<T>(
   try {
     for (const [name, data] of Object.entries(files)) {
       const file = path.join(folder, name);
-      await writeFile(file, data);
+      // Nobody else may put anything into the folder yet: a name that is followed here may not become a link.
+      await (typeof data === 'string' ? copyFile(data, file) : writeFile(file, data));
       // Whatever the umask took: QEMU's user is another.
       await chmod(file, 0o444);
     }

@@ -58,13 +58,20 @@ export function nameSamples(samples: readonly ProcessorSample[]): string {
   return `${silent}, though its processor works`;
 }
 
+/** Of 64 processors, some hundred kilobytes. */
+const MOST_REGISTER_CHARS = 256 * 1_024;
+
 /** Reads what QEMU's monitor prints of each processor for `info registers -a`. */
 export function parseRegisters(text: string): ProcessorSample[] {
-  return [...text.matchAll(/^[RE]IP=([0-9a-f]+) .*\bCPL=(\d) .*\bHLT=(\d)/gm)].map(([, at = '', level, halted]) => ({
-    at,
-    level: Number(level),
-    halted: halted === '1',
-  }));
+  const samples: ProcessorSample[] = [];
+  for (const line of text.slice(0, MOST_REGISTER_CHARS).split('\n')) {
+    // One by one: a pattern of all three would go back and forth over what a guest may have made of them.
+    const at = /^[RE]IP=([0-9a-f]{1,16}) /.exec(line)?.[1];
+    const level = /\bCPL=(\d) /.exec(line)?.[1];
+    const halted = /\bHLT=(\d)/.exec(line)?.[1];
+    if (at && level && halted) samples.push({ at, level: Number(level), halted: halted === '1' });
+  }
+  return samples;
 }
 
 /** Whether the QEMU guest agent answers a ping. */

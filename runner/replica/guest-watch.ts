@@ -1,5 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { HelperError, QmpSilent } from '../qemu/errors.ts';
+import { NONSENSE } from '../qemu/helper.ts';
 import type { Machine } from '../qemu/machine.ts';
 import { HealthReport, judgeHealth, type Suspicions, UNSUSPECTED } from './guest-health.ts';
 import { nameSilence, SILENT_QEMU } from './guest-silence.ts';
@@ -26,6 +27,7 @@ export async function watchGuest(machine: Machine, signal: AbortSignal): Promise
       const report = await look(machine, clock, either);
       if (report === 'silent') return await nameSilence(machine, either);
       if (report === 'refused') continue;
+      if (report === 'nonsense') return 'the helper in the guest answers what no helper does';
       const judged = judgeHealth(suspicions, report, await clock.nowMs());
       if (judged.fault !== null) return judged.fault;
       suspicions = judged.suspicions;
@@ -36,12 +38,13 @@ export async function watchGuest(machine: Machine, signal: AbortSignal): Promise
   }
 }
 
-/** @returns `silent` when the helper is for longer than it may be, in the guest's own time; `refused` when it has too much to do */
+/** @returns `silent` when the helper is for longer than it may be, in the guest's own time; `refused` when it has too much to do,
+ * `nonsense` for an answer that is none */
 async function look(
   machine: Machine,
   clock: GuestClock,
   signal: AbortSignal,
-): Promise<HealthReport | 'silent' | 'refused'> {
+): Promise<HealthReport | 'silent' | 'refused' | 'nonsense'> {
   const askedMs = await clock.nowMs();
   const asked = performance.now();
   const silent = new AbortController();
@@ -62,7 +65,7 @@ async function look(
   } catch (error) {
     signal.throwIfAborted();
     if (silent.signal.aborted) return 'silent';
-    if (error instanceof HelperError) return 'refused';
+    if (error instanceof HelperError) return error.code === NONSENSE ? 'nonsense' : 'refused';
     throw error;
   } finally {
     silent.abort();

@@ -32,7 +32,9 @@ export async function lockFile(file: string, options: LockOptions = {}): Promise
   const { waitMs, onWait, shared = false, held = `${file} is locked by another process`, signal } = options;
   signal?.throwIfAborted();
   await mkdir(path.dirname(file), { recursive: true });
-  const handle = await open(file, 'a');
+  const handle = await open(file, 'a', 0o600);
+  // Whoever may read a file may lock it: no other user is to keep this one's processes waiting.
+  await handle.chmod(0o600).catch(() => undefined);
   try {
     const kind = shared ? '--shared' : '--exclusive';
     let taken = await flock(handle, [kind, '--nonblock'], signal);

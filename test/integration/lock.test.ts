@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { execa } from 'execa';
@@ -70,6 +70,15 @@ it('is free when its holder is killed, whatever children that has left', async (
   } finally {
     process.kill(child, 'SIGKILL');
     await holder;
+  }
+});
+
+it('is nobody else’s to take: a user who could read the file could hold it', async () => {
+  const [made, found] = ['made', 'found'].map((name) => path.join(folder, name)) as [string, string];
+  await writeFile(found, '', { mode: 0o644 });
+  for (const file of [made, found]) {
+    await using _held = await lockFile(file);
+    expect((await stat(file)).mode & 0o777, file).toBe(0o600);
   }
 });
 

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import type { Socket } from 'node:net';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
@@ -81,6 +82,47 @@ describe('qmp client', () => {
     const waiting = qmp.execute('one', undefined, { signal: stop.signal });
     stop.abort(new Error('enough'));
     await expect(waiting).rejects.toThrow('enough');
+  });
+});
+
+describe.each([
+  ['qmp', () => new QmpClient(near)],
+  ['helper', () => new HelperClient(near)],
+])('%s client, whatever is said to it', (_, open) => {
+  it.each([
+    ['a list of very many', `{"id":1,"ok":true,"return":[${'0,'.repeat(400_000)}0]}\n`],
+    [
+      'very many lists',
+      `{"id":1,"ok":true,"return":${'['.repeat(1_000)}${']'.repeat(1_000)}}\n${'[[],[]]\n'.repeat(900)}`,
+    ],
+    ['an event of very many', `{"event":"X","data":{"a":[${'{},'.repeat(100_000)}{}]}}\n`],
+  ])('goes on after %s', async (_what, lines) => {
+    const client = open();
+    far.write(lines);
+    answered.add((request) => say({ id: request.id, ok: true, return: { done: true } }));
+    await (client instanceof QmpClient ? client.execute('x') : client.ping(5_000));
+    expect(client.open).toBe(true);
+  });
+});
+
+describe('qmp client of a qemu that its guest has taken over', () => {
+  it.each([
+    ['answers nobody waits for', '{"return":{},"id":4711}\n'],
+    ['events', '{"event":"RTC_CHANGE","data":{}}\n'],
+    ['errors', '{"error":{"class":"GenericError","desc":"no"}}\n'],
+  ])('closes on a flood of %s', async (_, line) => {
+    const qmp = new QmpClient(near);
+    const closed = once(qmp, 'close');
+    far.write(line.repeat(5_000));
+    expect((await closed)[0]).toMatchObject({ message: 'it is flooded with what answers nothing' });
+  });
+
+  it('closes on what makes its listener throw, and ends nothing else', async () => {
+    const qmp = new QmpClient(near);
+    qmp.on('event', ({ data }) => void `${data.reason}`);
+    const closed = once(qmp, 'close');
+    far.write('{"event":"SHUTDOWN","data":{"reason":{"toString":0,"valueOf":0}}}\n');
+    expect((await closed)[0]).toMatchObject({ message: expect.stringContaining('what it says cannot be taken') });
   });
 });
 

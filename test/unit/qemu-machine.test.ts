@@ -1,12 +1,13 @@
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { HELPER_PORT } from '../../runner/qemu/arguments.ts';
 import { Launcher } from '../../runner/qemu/launcher.ts';
 import { Machine, type MachineSettings } from '../../runner/qemu/machine.ts';
+import { giveRunFolder, makeMachineFiles } from '../../runner/qemu/machine-files.ts';
 import { OWN_RIGHTS } from '../../runner/qemu/rights.ts';
 
 const never = new AbortController().signal;
@@ -93,6 +94,26 @@ describe('a machine that does not start', () => {
   });
 });
 
+describe('a run folder', () => {
+  it('is nobody else’s to write in until the machine has its channels, and then its user’s', async () => {
+    const user = { name: 'nobody', uid: 65_534, gid: 65_534, groups: [] };
+    const { files } = await makeMachineFiles(settings, user);
+    const seen = async () => {
+      const { uid, mode } = await stat(settings.runFolder);
+      return [uid, (mode & 0o777).toString(8)];
+    };
+    expect(await seen()).toEqual([process.getuid?.(), '711']);
+    expect(files.map(({ path: file, access }) => [path.basename(file), access])).toEqual([
+      ['ram', 'r'],
+      ['disk', 'r+'],
+      ['disk', 'r'],
+    ]);
+    if (process.getuid?.() !== 0) return;
+    await giveRunFolder(settings.runFolder, user);
+    expect(await seen()).toEqual([user.uid, '700']);
+  });
+});
+
 describe('a machine that is lost', () => {
   /** Agrees on QMP, and does what it is told to by the name of a command: stands in for QEMU where no guest is needed. */
   const STAND_IN = `#!/usr/bin/perl
@@ -103,6 +124,9 @@ my %does = (
   stop => sub { syswrite($qmp, '{"event": "GUEST_PANICKED", "data": {}}' . "\\n") },
   'system_reset' => sub {
     syswrite($qmp, '{"event": "VSERPORT_CHANGE", "data": {"id": "${HELPER_PORT}", "open": false}}' . "\\n");
+  },
+  system_powerdown => sub {
+    syswrite($qmp, '{"event": "SHUTDOWN", "data": {"guest": false, "reason": {"toString": 0, "valueOf": 0}}}' . "\\n");
   },
   quit => sub { exit 3 },
 );
@@ -119,6 +143,7 @@ while (my $line = <$qmp>) {
     ['the X server ended', 'cont', true],
     ['the helper in the guest died', 'system_reset', true],
     ['guest kernel panicked (GUEST_PANICKED)', 'stop', false],
+    ['qemu was told to stop (something else)', 'system_powerdown', false],
     ['qemu exited with code 3', 'quit', false],
   ])('%s: tells whether that was found in its guest', async (cause, command, found) => {
     const qemuPath = path.join(folder, 'qemu');

@@ -194,6 +194,7 @@ describe('a guest that misbehaves loses its network', () => {
       'more data on stream 1 than its window',
     ],
     ['a window of what nobody has sent', (to) => to.allow(1, 1), `a window of ${WINDOW_BYTES + 1} bytes`],
+    ['a window of nothing', (to) => to.allow(1, 0), 'a window of nothing on stream 1'],
     [
       'data after the end',
       (to) => {

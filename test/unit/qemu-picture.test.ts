@@ -31,6 +31,10 @@ describe('picture', () => {
     expect(() => parsePpm(Buffer.alloc(0))).toThrow('no PPM picture');
   });
 
+  it.each(['0 4294967295', '4294967295 0', '0 0', '4097 1', '1 4097'])('refuses one of %s pixels', (size) => {
+    expect(() => parsePpm(Buffer.from(`P6\n${size}\n255\n`))).toThrow('a side has 1 to 4096 pixels');
+  });
+
   it('sees one differing pixel anywhere, unless a region hides it', () => {
     fc.assert(
       fc.property(

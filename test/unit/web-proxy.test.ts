@@ -129,6 +129,26 @@ describe('a request of an http:// address', () => {
     expect(proxy.use.read()).toMatchObject([{ connections: 2 }]);
   });
 
+  it('sent before the last one was answered ends its connection: each would cost one of ours', async () => {
+    let served = 0;
+    const port = await web(() => {
+      served += 1;
+    });
+    open([`localhost:${port}`]);
+    const client = await connected();
+    const request = `GET http://localhost:${port}/ HTTP/1.1\r\nHost: x\r\n\r\n`;
+    client.socket.write(request.repeat(500));
+    await once(client.socket, 'close');
+    expect(served).toBeLessThan(2);
+    expect(proxy.use.read()[0]?.connections ?? 0).toBeLessThan(2);
+    const tunnel = await connected();
+    tunnel.socket.write(`${request}CONNECT localhost:${port} HTTP/1.1\r\n\r\n`);
+    await once(tunnel.socket, 'close');
+    const next = await connected();
+    next.say(`GET http://localhost:${port}/ HTTP/1.1`, 'Host: x', '');
+    await expect.poll(() => served).toBeGreaterThan(0);
+  });
+
   it.each([
     ['/', 'it takes http:// addresses'],
     ['https://localhost/', 'it takes http:// addresses'],
