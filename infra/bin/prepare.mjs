@@ -13,7 +13,6 @@ import {
   renameSync,
   rmSync,
   statSync,
-  writeFileSync,
 } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -23,6 +22,13 @@ const SOURCES = ['functions', 'runner', 'schemas', 'infra', 'images', 'test'];
 const MINIMUM_NODE = [20, 19];
 /** Builds kept, so that a process still running on an older one can load its late imports. */
 const BUILDS_KEPT = 4;
+const builds = path.join(root, 'dist');
+/** What flock says when somebody else installs. */
+const LOCKED_EXIT = 75;
+/** Installs, unless that was done while it waited. @param $1 stamp file @param $2 what it holds then */
+const INSTALL = `[ "$(cat "$1" 2> /dev/null)" = "$2" ] && exit
+echo 'gymbus: installing npm dependencies ...'
+npm ci --no-audit --no-fund --loglevel=error && printf %s "$2" > "$1" || exit 1`;
 
 /**
  * Installs and compiles what is missing or out of date, saying what it does on standard error.
@@ -44,9 +50,22 @@ function installDependencies() {
   const stamp = path.join(root, 'node_modules', '.gymbus-installed');
   if (existsSync(stamp) && readFileSync(stamp, 'utf8') === digest) return;
   checkWritable(path.dirname(stamp));
-  console.error('gymbus: installing npm dependencies ...');
-  run('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], 'npm ci');
-  writeFileSync(stamp, digest);
+  checkWritable(builds);
+  // One at a time: npm begins by removing what another has just installed.
+  const locked = [
+    '--conflict-exit-code',
+    String(LOCKED_EXIT),
+    path.join(builds, '.install.lock'),
+    'sh',
+    '-c',
+    INSTALL,
+    'sh',
+  ];
+  const { status } = attempt('flock', ['--nonblock', ...locked, stamp, digest]);
+  if (status === 0) return;
+  if (status !== LOCKED_EXIT) fail('npm ci failed; its output is above.');
+  console.error('gymbus: another one is installing npm dependencies, waiting for it ...');
+  if (attempt('flock', [...locked, stamp, digest]).status !== 0) fail('npm ci failed; its output is above.');
 }
 
 /** Compiles into a folder named by the digest of all sources: whole or absent, and safe with several processes at once. */
@@ -61,7 +80,6 @@ function compile() {
     }
   }
   for (const file of ['package.json', 'tsconfig.json']) digest.update(readFileSync(path.join(root, file)));
-  const builds = path.join(root, 'dist');
   const target = path.join(builds, digest.digest('hex').slice(0, 16));
   if (existsSync(target)) return target;
   console.error('gymbus: compiling ...');
@@ -102,8 +120,13 @@ function filesBelow(folder) {
 }
 
 function run(command, args, what) {
-  const { status, error } = spawnSync(command, args, { cwd: root, stdio: ['ignore', 2, 2] });
-  if (error || status !== 0) fail(`${what} failed${error ? `: ${error.message}` : ''}; its output is above.`);
+  if (attempt(command, args).status !== 0) fail(`${what} failed; its output is above.`);
+}
+
+function attempt(command, args) {
+  const ended = spawnSync(command, args, { cwd: root, stdio: ['ignore', 2, 2] });
+  if (ended.error) fail(`${command} cannot be run: ${ended.error.message}`);
+  return ended;
 }
 
 /** A checkout of another user can be run, but not made ready. */

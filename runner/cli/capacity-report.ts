@@ -94,7 +94,7 @@ export function reportText(report: CapacityReport): string {
   );
   return [
     `${host.planned ? 'planned host' : 'this host'}: ${size}; ${host.accelerator ?? 'accelerator not given'}`,
-    `measured under ${report.measured_under}: ${report.images.map(({ image }) => image).join(', ')}`,
+    `${isMeasured(report) ? 'measured' : 'assumed, for nothing has played here yet,'} under ${report.measured_under}: ${report.images.map(({ image }) => image).join(', ')}`,
     ...(report.note ? [`note: ${report.note}`] : []),
     '',
     table(replicas),
@@ -107,6 +107,10 @@ export function reportText(report: CapacityReport): string {
     table(figures),
   ].join('\n');
 }
+
+/** Whether any of its figures is of replicas that ran. */
+const isMeasured = ({ profile }: CapacityReport): boolean =>
+  Object.values(profile).some(({ value, assumed }) => value !== null && !assumed);
 
 function source(value: number | null, assumed: boolean): string {
   if (value === null) return 'not measured';
