@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, isIP, type Socket } from 'node:net';
 import { isPrivateAddress } from '../../functions/download/address.ts';
-import { guardedLookup } from '../../functions/download/lookup.ts';
+import { guardedLookup, type Lookup } from '../../functions/download/lookup.ts';
 import { includesHost, shown } from '../../functions/network/hosts.ts';
 
 /** What a guest's program wants to reach. */
@@ -17,6 +17,8 @@ export interface Reach {
   hosts: readonly string[];
   /** Whether loopback, private, link-local and this host's own addresses may be reached. */
   allowPrivate: boolean;
+  /** Finds the addresses of a name; by default the system does. */
+  lookup?: Lookup;
 }
 
 /** The job, or this host, does not allow it. */
@@ -33,8 +35,9 @@ const IDLE_MS = 300_000;
  * Connects to what a guest asks for, if its job may reach that.
  * @throws TargetRefused; the system's errors, and one of its own when nothing answers in time
  */
-export async function dial(target: Target, { hosts, allowPrivate }: Reach, signal: AbortSignal): Promise<Socket> {
+export async function dial(target: Target, reach: Reach, signal: AbortSignal): Promise<Socket> {
   const { host, port } = target;
+  const { hosts, allowPrivate } = reach;
   if (!includesHost(hosts, host, port)) {
     throw new TargetRefused(
       `this job may not reach ${host}:${port}, its network.hosts are ${shown(hosts)}; name it there, if the policy of the image allows it`,
@@ -47,7 +50,8 @@ export async function dial(target: Target, { hosts, allowPrivate }: Reach, signa
   // Sockets ask for no look-up when the host is an address already.
   if (isIP(host) !== 0 && !allowPrivate && isPrivateAddress(host)) throw refused(host);
   // A program may say all it has to say, and then still be answered.
-  const socket = connect({ host, port, allowHalfOpen: true, lookup: guardedLookup(allowPrivate, refused) });
+  const lookup = guardedLookup(allowPrivate, refused, reach.lookup);
+  const socket = connect({ host, port, allowHalfOpen: true, lookup });
   socket.setTimeout(CONNECT_MS, () => socket.destroy(new Error(`no connection within ${CONNECT_MS / 1_000} s`)));
   try {
     await once(socket, 'connect', { signal });

@@ -1,9 +1,11 @@
+import type { LookupAddress } from 'node:dns';
 import { once } from 'node:events';
 import http from 'node:http';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Lookup } from '../../functions/download/lookup.ts';
 import { WebProxy } from '../../runner/job/web-proxy.ts';
 import { type Channel, openChannel } from '../support/channel.ts';
 
@@ -309,6 +311,59 @@ describe('what a job may not reach', () => {
     const rows = proxy.use.read();
     expect(rows).toHaveLength(64);
     expect(rows.at(-1)).toMatchObject({ host: '(others)', port: 0, refused: 37 });
+  });
+});
+
+describe('a name that leads elsewhere from one moment to the next', () => {
+  /** Public as far as anybody knows, and given to nobody: what is sent there arrives nowhere. */
+  const PUBLIC: LookupAddress = { address: '4000::1', family: 6 };
+  const HERE: LookupAddress = { address: '127.0.0.1', family: 4 };
+
+  /** A host whose addresses are these, one answer a look-up; a server of this machine listens at the port that is asked for. */
+  async function rebinding(...answers: LookupAddress[][]) {
+    let reached = 0;
+    const count = (socket: Socket): void => {
+      reached += 1;
+      socket.end();
+    };
+    const target = `rebind.example:${await listening(createServer(count))}`;
+    const asked: string[] = [];
+    const lookup: Lookup = (name, _options, done) => {
+      asked.push(name);
+      done(null, answers.shift() ?? [HERE]);
+    };
+    proxy = new WebProxy({ hosts: [target], allowPrivate: false, lookup });
+    return { target, asked, reached: () => reached };
+  }
+
+  it.each([
+    ['CONNECT', (target: string) => `CONNECT ${target} HTTP/1.1`],
+    ['request', (target: string) => `GET http://${target}/ HTTP/1.1`],
+  ])('leads no %s to this host', async (_, wayTo) => {
+    const { target, asked, reached } = await rebinding([PUBLIC], [HERE]);
+    const first = await connected();
+    first.say(wayTo(target), 'Host: x', '');
+    await expect.poll(() => asked).toHaveLength(1);
+    const second = await connected();
+    second.say(wayTo(target), 'Host: x', '');
+    expect(await second.until(/\n\r?\n.*\n$/)).toMatch(/^HTTP\/1.1 403 Forbidden\r\n/);
+    expect(second.text).toMatch(/rebind\.example leads to 127\.0\.0\.1/);
+    // Of two addresses the next is tried after a quarter of a second.
+    await sleep(500);
+    proxy[Symbol.dispose]();
+    await expect.poll(() => proxy.use.read()).toMatchObject([{ connections: 0, refused: 1, failed: 1 }]);
+    expect([asked.length, reached()]).toEqual([2, 0]);
+  });
+
+  it('leads nobody here by one answer with both', async () => {
+    const { target, asked, reached } = await rebinding([PUBLIC, HERE]);
+    const client = await connected();
+    client.say(`CONNECT ${target} HTTP/1.1`, 'Host: x', '');
+    await expect.poll(() => asked).toHaveLength(1);
+    await sleep(500);
+    proxy[Symbol.dispose]();
+    await expect.poll(() => proxy.use.read()).toMatchObject([{ connections: 0, refused: 0, failed: 1 }]);
+    expect([asked.length, reached()]).toEqual([1, 0]);
   });
 });
 

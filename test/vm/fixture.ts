@@ -44,9 +44,14 @@ export interface Fixture extends AsyncDisposable {
 /**
  * @param runnerId of its own for each test file
  * @param own an area other than the one that all tests share
+ * @param imageName of a recipe other than the one that most tests are played on
  */
-export async function openFixture(runnerId: string, own: Partial<AreaSettings> = {}): Promise<Fixture> {
-  const image = await testImage();
+export async function openFixture(
+  runnerId: string,
+  own: Partial<AreaSettings> = {},
+  imageName = 'debian-desktop',
+): Promise<Fixture> {
+  const image = await testImage(imageName);
   const area = await openArea({ dataDir, floorBytes: FLOOR_BYTES, ...own });
   const order = { area, runnerId, log, signal: never, ledgerFolder };
   const opened = await openEngine({ ...order, settings }, image.kernelPath);
@@ -81,10 +86,10 @@ export async function openFixture(runnerId: string, own: Partial<AreaSettings> =
   };
 }
 
-/** The image as its recipe stands, or the finished one that `GYMBUS_TEST_IMAGE` (name@digest) names. */
-async function testImage(): Promise<Image> {
+/** The image as its recipe stands, or the finished one of that name that `GYMBUS_TEST_IMAGE` (name@digest) names. */
+async function testImage(name: string): Promise<Image> {
   const reference = process.env.GYMBUS_TEST_IMAGE;
-  if (!reference) return buildImage(findRecipe('debian-desktop'), { cacheDir });
+  if (!reference?.startsWith(`${name}@`)) return buildImage(findRecipe(name), { cacheDir });
   const image = await findImage(reference, cacheDir);
   if (!image) throw new Error(`GYMBUS_TEST_IMAGE=${reference} is not in ${cacheDir}`);
   return image;
