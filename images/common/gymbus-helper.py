@@ -13,6 +13,7 @@ ends with them; those calls are per thread on Linux.
 import base64
 import binascii
 import collections
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -57,6 +58,8 @@ RESEEDED = b'crng reseeded due to virtual machine fork'
 RNDADDENTROPY = 0x40085203
 RNDRESEEDCRNG = 0x5207
 SYS_SETGROUPS = 116
+SYS_SETRESUID = 117
+SYS_SETRESGID = 119
 SYS_PIDFD_GETFD = 438
 MS_BIND = 4096
 BOOT_ID = '/proc/sys/kernel/random/boot_id'
@@ -219,11 +222,40 @@ class User:
 
     def become(self):
         """Give the calling thread this user's rights on files, for the rest of its life."""
-        groups = (ctypes.c_uint32 * len(self.groups))(*self.groups)
-        if libc.syscall(SYS_SETGROUPS, len(self.groups), groups) != 0:
-            raise OSError(ctypes.get_errno(), 'setgroups')
+        set_groups(self.groups)
         libc.setfsgid(self.gid)
         libc.setfsuid(self.uid)
+
+    @contextlib.contextmanager
+    def being(self):
+        """Make the calling thread this user, and root again afterwards. What it starts meanwhile is born as that user, and
+        so need not be a copy of us (vfork): a third less work. It keeps nothing of root's: exec forgets the saved id."""
+        if self.uid == 0:
+            yield
+            return
+        set_groups(self.groups)
+        try:
+            set_ids(SYS_SETRESGID, self.gid, 0)
+            set_ids(SYS_SETRESUID, self.uid, 0)
+            yield
+        finally:
+            set_ids(SYS_SETRESUID, 0, 0)
+            set_ids(SYS_SETRESGID, 0, 0)
+            set_groups(OWN_GROUPS)
+
+
+OWN_GROUPS = os.getgroups()
+
+
+# By the kernel's calls: those of the C library are for all threads.
+def set_groups(groups):
+    if libc.syscall(SYS_SETGROUPS, len(groups), (ctypes.c_uint32 * len(groups))(*groups)) != 0:
+        raise OSError(ctypes.get_errno(), 'setgroups')
+
+
+def set_ids(call, own, saved):
+    if libc.syscall(call, own, own, saved) != 0:
+        raise OSError(ctypes.get_errno(), 'setresuid' if call == SYS_SETRESUID else 'setresgid')
 
 
 users = {}
@@ -245,9 +277,9 @@ def start(message, **streams):
         raise Refused('EINVAL', 'env must map names to strings')
     user = user_of(message, 'user')
     cwd = field(message, 'cwd', str, user.home)
-    process = subprocess.Popen(
-        argv, cwd=cwd, env={**user.env, **extra}, user=user.uid, group=user.gid, extra_groups=user.groups,
-        start_new_session=True, close_fds=True, **streams)
+    with user.being():
+        process = subprocess.Popen(
+            argv, cwd=cwd, env={**user.env, **extra}, start_new_session=True, close_fds=True, **streams)
     # What is started is not spared when memory runs out, as we are.
     try:
         with open(f'/proc/{process.pid}/oom_score_adj', 'w', encoding='ascii') as score:

@@ -90,6 +90,42 @@ describe('a replica', () => {
     await replica.discard();
   });
 
+  it('runs each command as its user and no other, whatever runs beside it or could not be started', async () => {
+    const replica = await vm.replica('leased');
+    const script = 'grep -E "^(Uid|Gid|Groups|Cap(Inh|Prm|Eff|Amb))" /proc/self/status | tr -s "\\t " " "; id -Gn';
+    const user = await guestShell(replica, script);
+    const ids = '1000 1000 1000 1000';
+    const none = '0000000000000000';
+    const groups = await guestShell(replica, 'id -G user');
+    expect(user.split('\n').map((line) => line.trim())).toEqual([
+      ...[`Uid: ${ids}`, `Gid: ${ids}`, expect.stringMatching(/^Groups: 4 5 27 44 /)],
+      ...[`CapInh: ${none}`, `CapPrm: ${none}`, `CapEff: ${none}`, `CapAmb: ${none}`],
+      expect.stringMatching(/^user adm tty sudo /),
+    ]);
+    expect(groups.split(' ')[0]).toBe('1000');
+    const root = await guestShell(replica, script, 'root');
+    expect(root).toMatch(/^Uid: 0 0 0 0\nGid: 0 0 0 0\nGroups: ?\n/);
+
+    const start = (argv: string[], who: 'user' | 'root') =>
+      replica.guest.exec({ argv, user: who, timeoutMs: 60_000 }, never).then(
+        ({ stdout }) => stdout.toString().trim(),
+        (error: Error) => error.name,
+      );
+    const all = await Promise.all(
+      Array.from({ length: 3 }, () => [
+        start(['id', '-u'], 'user'),
+        start(['/none'], 'user'),
+        start(['id', '-u'], 'root'),
+      ]).flat(),
+    );
+    expect(all).toEqual(Array.from({ length: 3 }, () => ['1000', 'HelperError', '0']).flat());
+    // What it started as another user, and what that has become since, is still its to end.
+    const sudo = ['sh', '-c', 'echo password | sudo -S sleep 600'];
+    expect((await replica.guest.exec({ argv: sudo, timeoutMs: 3_000 }, never)).timedOut).toBe(true);
+    expect(await guestShell(replica, 'pgrep -x sleep || echo none', 'root')).toBe('none');
+    await replica.discard();
+  });
+
   it('shows the picture of its template, and comes to rest', async () => {
     const replica = await vm.replica('leased');
     const picture = await replica.machine.screen.picture();
