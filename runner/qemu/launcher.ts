@@ -101,6 +101,8 @@ export class Launcher implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     const server = this.#server;
     if (server === null) return;
+    // It may be the last thing that this process waits for.
+    server.ref();
     const ended = once(server, 'exit');
     server.kill('SIGKILL');
     await ended;

@@ -140,6 +140,22 @@ describe('the launcher', () => {
     expect(await kill()).toEqual({ code: null, signal: 'SIGKILL' });
   });
 
+  it('is waited for by who closes it, also where nothing else is left to wait for', async () => {
+    const script = `
+      import { Launcher } from '${path.resolve(import.meta.dirname, '../../runner/qemu/launcher.ts')}';
+      const launcher = new Launcher();
+      const { kill } = await launcher.start(${JSON.stringify(order('exec sleep 600'))});
+      await kill();
+      await launcher[Symbol.asyncDispose]();
+      console.log('closed');
+    `;
+    const user = spawn(process.execPath, ['--import', 'tsx', '--input-type=module', '-e', script], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    const [said, [code]] = await Promise.all([read(user.stdout), once(user, 'exit')]);
+    expect([said, code]).toEqual(['closed\n', 0]);
+  });
+
   it('lets its user end, and ends with it, and so does all it started', async () => {
     const script = `
       import { Launcher } from '${path.resolve(import.meta.dirname, '../../runner/qemu/launcher.ts')}';
