@@ -113,7 +113,8 @@ export class BatchFlags implements AsyncDisposable {
   }
 
   #take(entry: KvWatchEntry): void {
-    const record = entry.operation === 'PUT' ? readRecord(entry.value) : null;
+    // By its body alone, as `readBatch`: a key that was deleted has none, and headers are whatever somebody wrote.
+    const record = readRecord(entry.value);
     const { paused = false, priority = 0, cancelled = false } = record ?? {};
     // Most batches carry no flag: only those that do are kept.
     if (!paused && priority === 0 && !cancelled) this.#flags.delete(entry.key);

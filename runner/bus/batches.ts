@@ -6,6 +6,7 @@ import {
   ConsumerUnfit,
   durableName,
   ensureConsumer,
+  isWildcard,
   readConsumer,
 } from './consumers.ts';
 import type { Bus } from './index.ts';
@@ -26,7 +27,7 @@ export interface TakenJob {
 }
 
 export interface BatchesSettings {
-  /** Images whose jobs are taken. Jobs whose ids are illegal are taken with any of them, to be told so. */
+  /** Images whose jobs are taken. Jobs whose ids are illegal are taken with any of them, to be told so, but for wildcards. */
   images: readonly string[];
   /** Which batches to leave alone or to prefer; by default none. */
   standing?: (batch: string) => { paused: boolean; priority: number };
@@ -185,6 +186,10 @@ export class Batches implements Disposable {
     if (address === null) return false;
     const { image, batch } = address;
     if (!this.#images.has(image) && ID_PATTERN.test(image)) return false;
+    if (isWildcard(address)) {
+      this.#bus.log.warn({ subject }, 'job on a subject that nobody can take it from; remove it');
+      return false;
+    }
     const key = `${image} ${batch}`;
     const nowMs = performance.now();
     const known = this.#batches.get(key);

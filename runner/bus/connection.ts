@@ -11,6 +11,7 @@ import {
 } from '@nats-io/transport-node';
 import type { Logger } from 'pino';
 import { BusRefused, BusUnreachable, explainDenied } from './errors.ts';
+import { guardCallbacks } from './guard.ts';
 import { credentialsOf, tlsOptions } from './trust.ts';
 
 /** Who we are to the server. Never logged. Without any, user and password may stand in the URL. */
@@ -63,7 +64,7 @@ export async function connectBus(settings: ConnectSettings): Promise<{ nc: NatsC
   for (;;) {
     signal?.throwIfAborted();
     try {
-      const nc = await connect(options);
+      const nc = guardCallbacks(await connect(options), log);
       try {
         return { nc, jsm: await checkServer(nc) };
       } catch (error) {

@@ -40,6 +40,14 @@ function isIllegal({ image, batch }: BatchAddress): boolean {
   return !ID_PATTERN.test(image) || !ID_PATTERN.test(batch);
 }
 
+/**
+ * True where a filter for it would match other batches' jobs, too: a server takes a job on such a subject, and a durable for
+ * it would keep those from having one.
+ */
+export function isWildcard({ image, batch }: BatchAddress): boolean {
+  return [image, batch].some((token) => token === '*' || token === '>');
+}
+
 /** `<image>~<batch>`; tokens that make no name are hashed, after a `~` that no legal pair begins with. */
 export function durableName(address: BatchAddress): string {
   if (!isIllegal(address)) return consumerName(address.image, address.batch);

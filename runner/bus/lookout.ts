@@ -1,5 +1,6 @@
 import { performance } from 'node:perf_hooks';
-import type { Subscription } from '@nats-io/transport-node';
+import type { Msg, Subscription } from '@nats-io/transport-node';
+import { readHeaders } from './headers.ts';
 import type { Bus } from './index.ts';
 import { answered } from './stored.ts';
 
@@ -41,7 +42,7 @@ export class Lookout implements Disposable {
     this.#subscription = bus.nc.subscribe(`${bus.names.prefix}.queued.>`, {
       callback: (error, message) => {
         if (error) this.#listingDue = true;
-        else this.#onAnnouncement(message.subject, Number(message.headers?.get('Nats-Sequence')) || 0);
+        else this.#onAnnouncement(message.subject, sequenceOf(message));
       },
     });
     this.#stopReconnect = bus.onReconnect(() => {
@@ -104,4 +105,9 @@ export class Lookout implements Disposable {
     }
     this.#events.onListed(startedAtMs);
   }
+}
+
+/** Of the announced job; 0 where it is not told, as if it was not announced. The last one is the server's, after those of a publisher. */
+function sequenceOf(message: Msg): number {
+  return Number(readHeaders(message).headers?.last('Nats-Sequence')) || 0;
 }

@@ -2,6 +2,7 @@ import { performance } from 'node:perf_hooks';
 import { createInbox, type Msg, type MsgHdrs, type Subscription } from '@nats-io/transport-node';
 import type { JobAddress } from '../../schemas/index.ts';
 import { ACK_WAIT_MS } from './consumers.ts';
+import { readHeaders } from './headers.ts';
 import type { Bus } from './index.ts';
 import { REQUEST_MS } from './stored.ts';
 
@@ -12,6 +13,8 @@ export interface JobMessage {
   address: JobAddress;
   data: Uint8Array;
   headers: MsgHdrs | undefined;
+  /** Why its headers cannot be read: then there are none. */
+  headersProblem: string | null;
   /** Where acknowledgements go. */
   reply: string;
   consumer: string;
@@ -67,9 +70,9 @@ export function pull(
     const subscription = bus.nc.subscribe(createInbox(), {
       callback: (error, message) => {
         if (error) return finish('silent');
-        const status = statusOf(message);
-        if (!open) return status === 0 ? bus.nc.publish(message.reply ?? '', '-NAK') : subscription.unsubscribe();
-        if (status !== 0) return finish(endOf(status));
+        const isStatus = message.subject === subscription.getSubject();
+        if (!open) return isStatus ? subscription.unsubscribe() : bus.nc.publish(message.reply ?? '', '-NAK');
+        if (isStatus) return finish(endOf(statusOf(message)));
         const job = readDelivery(bus, message, askedAtMs);
         if (job) messages.push(job);
         if (messages.length === batch) finish('full');
@@ -87,9 +90,9 @@ function closeLater(subscription: Subscription, delayMs: number): void {
   setTimeout(() => subscription.unsubscribe(), Math.max(0, delayMs)).unref();
 }
 
-/** 0 for a job; a status has a code in its headers and no body. */
+/** A status comes on the subject that was asked from, a job on its own: what its headers say is the publisher's. */
 function statusOf(message: Msg): number {
-  return message.data.length === 0 ? (message.headers?.code ?? 0) : 0;
+  return readHeaders(message).headers?.code ?? 0;
 }
 
 function endOf(status: number): Pulled['end'] {
@@ -106,8 +109,9 @@ function readDelivery(bus: Bus, message: Msg, askedAtMs: number): JobMessage | n
     bus.log.error({ subject: message.subject, reply }, 'delivery with a subject or reply that is none of ours');
     return null;
   }
-  const { subject, data, headers } = message;
-  return { subject, address, data, headers, reply, askedAtMs, ...counts };
+  const { subject, data } = message;
+  const { headers, problem } = readHeaders(message);
+  return { subject, address, data, headers, headersProblem: problem, reply, askedAtMs, ...counts };
 }
 
 /**

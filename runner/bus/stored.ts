@@ -2,13 +2,15 @@ import { JetStreamApiCodes, JetStreamApiError, JetStreamError } from '@nats-io/j
 import { type MsgHdrs, RequestError, TimeoutError } from '@nats-io/transport-node';
 import pRetry from 'p-retry';
 import { explainDenied } from './errors.ts';
+import { readStoredHeaders } from './headers.ts';
 import type { Bus } from './index.ts';
 
 /** The last message of a subject. */
 export interface Stored {
   seq: number;
   data: Uint8Array;
-  headers: MsgHdrs;
+  /** Read when they are asked for; none where they cannot be. */
+  readonly headers: MsgHdrs;
   time: Date;
 }
 
@@ -37,7 +39,14 @@ export class BusAway extends Error {
 export async function lastStored(bus: Bus, stream: string, subject: string): Promise<Stored | null> {
   const message = await answered(bus, () => bus.jsm.streams.getMessage(stream, { last_by_subj: subject }));
   if (message === null) return null;
-  return { seq: message.seq, data: message.data, headers: message.header, time: message.time };
+  return {
+    seq: message.seq,
+    data: message.data,
+    get headers() {
+      return readStoredHeaders(message);
+    },
+    time: message.time,
+  };
 }
 
 /**

@@ -12,6 +12,8 @@ export interface Delivered {
   sha256: string;
   /** Value of `Gymbus-Supersedes`, or null where the message has none. */
   supersedes: string | null;
+  /** Why its headers cannot be read; then nothing is known of what it supersedes. */
+  headersProblem: string | null;
   deliveries: number;
   /** The last message on the job's results subject. */
   outcome: Outcome | null;
@@ -41,7 +43,8 @@ export function admit(message: Delivered, check: (job: TrajectoryJob) => readonl
     return { kind: 'refused', class: 'invalid_job', message: `subject has no legal ${named}: ids match ${ID_PATTERN}` };
   }
 
-  const fence = readFence(message.supersedes);
+  const { headersProblem } = message;
+  const fence = headersProblem === null ? readFence(message.supersedes) : null;
   if (outcome !== null && outcome.seq !== fence) {
     if (outcome.result.job_sha256 === message.sha256) return { kind: 'settled', outcome };
     return {
@@ -49,6 +52,9 @@ export function admit(message: Delivered, check: (job: TrajectoryJob) => readonl
       class: 'job_id_reused',
       message: `job ${address.batch}/${address.job} already has an outcome (${outcome.result.status}, attempt ${outcome.result.attempt ?? 'none'}) for another body; give the new job an id of its own`,
     };
+  }
+  if (headersProblem !== null) {
+    return dead(0, `the headers of the message cannot be read: ${headersProblem}; publish it with sound ones`);
   }
   if (fence === null) {
     return dead(

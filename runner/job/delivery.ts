@@ -86,7 +86,7 @@ async function run(delivery: Delivery): Promise<DeliverySummary> {
 
 /** Point 2: what the message is, before the guest is touched. */
 async function examine({ player, lease, hold, sha256 }: Delivery): Promise<Admission> {
-  const { address, data, headers, deliveries } = lease.message;
+  const { address, data, headers, headersProblem, deliveries } = lease.message;
   const { batch, job } = address;
   const patience = { signal: hold };
   let outcome: Outcome | null;
@@ -99,9 +99,8 @@ async function examine({ player, lease, hold, sha256 }: Delivery): Promise<Admis
   }
   const batchCancelled = await player.flags.isCancelled(batch, patience);
   const supersedes = headers?.has(HEADERS.supersedes) ? headers.get(HEADERS.supersedes) : null;
-  return admit({ address, body: data, sha256, supersedes, deliveries, outcome, batchCancelled }, (candidate) =>
-    checkJob(candidate, player.functions, player.allowedHosts(candidate.image)),
-  );
+  const delivered = { address, body: data, sha256, supersedes, headersProblem, deliveries, outcome, batchCancelled };
+  return admit(delivered, (candidate) => checkJob(candidate, player.functions, player.allowedHosts(candidate.image)));
 }
 
 /** The job stays in the queue: this host, its storage or its hold on the job failed, none of which is the job's fault. */

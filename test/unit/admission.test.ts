@@ -19,6 +19,7 @@ function delivered(change: Partial<Delivered> = {}, job: object = body): Deliver
     body: new TextEncoder().encode(JSON.stringify(job)),
     sha256: sha,
     supersedes: null,
+    headersProblem: null,
     deliveries: 1,
     outcome: null,
     batchCancelled: false,
