@@ -1,5 +1,5 @@
 import type { z } from 'zod';
-import { type Getter, quote, readBy, type SetupStep, type TrajectoryJob } from '../schemas/index.ts';
+import { type Getter, MOST_PROBLEMS, quote, readBy, type SetupStep, type TrajectoryJob } from '../schemas/index.ts';
 import type { MetricFunction } from './contract.ts';
 import { INFEASIBLE } from './evaluation/metrics/infeasible.ts';
 import { type Check, planOf } from './evaluation/plan.ts';
@@ -8,7 +8,8 @@ import { builtinFunctions, type Functions } from './registry.ts';
 
 /**
  * What is wrong with a job beyond its shape: functions that are not there, parameters they do not take, what this
- * version does not offer. Touches nothing; asked before a guest is.
+ * version does not offer. Touches nothing; asked before a guest is. Of very many problems the first are told, and nothing
+ * is looked at after them.
  * @param allowedHosts that the policy of its image lets jobs ask for; null where the image is not known
  * @returns one line a problem, each with the field, the value and the remedy; none when the job can be played
  */
@@ -17,64 +18,73 @@ export function checkJob(
   functions: Functions = builtinFunctions,
   allowedHosts: readonly string[] | null = null,
 ): string[] {
-  return [
-    ...policyProblems(job, functions),
-    ...job.setup.flatMap((step, index) => setupProblems(['setup', index], step, job, functions)),
-    ...evaluatorProblems(job, functions),
-    ...(job.observation.a11y_tree
-      ? ['observation.a11y_tree: this version takes no accessibility trees (got true); set it to false or leave it out']
-      : []),
-    ...(allowedHosts ? hostProblems(job.network?.hosts ?? [], { name: job.image, allows: allowedHosts }) : []),
-  ];
+  const told: string[] = [];
+  for (const problem of problemsOf(job, functions, allowedHosts)) {
+    if (told.length === MOST_PROBLEMS) return [...told, 'and more'];
+    told.push(problem);
+  }
+  return told;
+}
+
+/** In the order of their looking. */
+type Problems = Generator<string>;
+
+function* problemsOf(job: TrajectoryJob, functions: Functions, allowedHosts: readonly string[] | null): Problems {
+  yield* policyProblems(job, functions);
+  for (const [index, step] of job.setup.entries()) yield* setupProblems(['setup', index], step, job, functions);
+  yield* evaluatorProblems(job, functions);
+  if (job.observation.a11y_tree) {
+    yield 'observation.a11y_tree: this version takes no accessibility trees (got true); set it to false or leave it out';
+  }
+  if (allowedHosts) yield* hostProblems(job.network?.hosts ?? [], { name: job.image, allows: allowedHosts });
 }
 
 type Path = readonly (string | number)[];
 
-function policyProblems({ policy }: TrajectoryJob, { policies }: Functions): string[] {
+function* policyProblems({ policy }: TrajectoryJob, { policies }: Functions): Problems {
   const known = policies.get(policy.name);
-  if (!known) return [unknownName(['policy', 'name'], 'policy', policy.name, policies.keys())];
-  return parameterProblems(['policy', 'params'], known.params, policy.params);
+  if (known) yield* parameterProblems(['policy', 'params'], known.params, policy.params);
+  else yield unknownName(['policy', 'name'], 'policy', policy.name, policies.keys());
 }
 
-function setupProblems(at: Path, step: SetupStep, job: TrajectoryJob, { setups }: Functions): string[] {
+function* setupProblems(at: Path, step: SetupStep, job: TrajectoryJob, { setups }: Functions): Problems {
   const known = setups.get(step.type);
-  if (!known) return [unknownName([...at, 'type'], 'set-up type', step.type, setups.keys())];
+  if (!known) return yield unknownName([...at, 'type'], 'set-up type', step.type, setups.keys());
   const here = [...at, 'parameters'];
   const problems = parameterProblems(here, known.parameters, step.parameters);
-  if (problems.length > 0 || !known.check) return problems;
-  return known.check(known.parameters.parse(step.parameters), job).map((problem) => `${here.join('.')}.${problem}`);
+  yield* problems;
+  if (problems.length > 0 || !known.check) return;
+  for (const problem of known.check(known.parameters.parse(step.parameters), job)) yield `${here.join('.')}.${problem}`;
 }
 
-function evaluatorProblems(job: TrajectoryJob, functions: Functions): string[] {
+function* evaluatorProblems(job: TrajectoryJob, functions: Functions): Problems {
   const { evaluator } = job;
-  if (!evaluator) return [];
-  const postconfig = evaluator.postconfig.flatMap((step, index) =>
-    setupProblems(['evaluator', 'postconfig', index], step, job, functions),
-  );
-  if (evaluator.func === INFEASIBLE) return postconfig;
+  if (!evaluator) return;
+  for (const [index, step] of evaluator.postconfig.entries()) {
+    yield* setupProblems(['evaluator', 'postconfig', index], step, job, functions);
+  }
+  if (evaluator.func === INFEASIBLE) return;
   const { checks, problems } = planOf(evaluator);
-  if (problems.length > 0) return [...postconfig, ...problems.map((problem) => `evaluator.${problem}`)];
+  for (const problem of problems) yield `evaluator.${problem}`;
+  if (problems.length > 0) return;
   const many = Array.isArray(evaluator.func);
-  return [...postconfig, ...checks.flatMap((check, index) => checkProblems(check, many ? [index] : [], functions))];
+  for (const [index, check] of checks.entries()) yield* checkProblems(check, many ? [index] : [], functions);
 }
 
 /** @param place of the check in the evaluator's lists, empty where there are none */
-function checkProblems(check: Check, place: Path, functions: Functions): string[] {
+function* checkProblems(check: Check, place: Path, functions: Functions): Problems {
   const field = (name: string): Path => ['evaluator', name, ...place];
   if (check.func === INFEASIBLE) {
-    return [
-      `${field('func').join('.')}: "${INFEASIBLE}" looks at no result and stands alone: write "func": "${INFEASIBLE}"`,
-    ];
+    return yield `${field('func').join('.')}: "${INFEASIBLE}" looks at no result and stands alone: write "func": "${INFEASIBLE}"`;
   }
   const metric = functions.metrics.get(check.func);
-  if (!metric) return [unknownName(field('func'), 'metric', check.func, [...functions.metrics.keys(), INFEASIBLE])];
-  return [
-    ...(check.result
-      ? getterProblems(field('result'), check.result, functions)
-      : [`${field('result').join('.')}: metric ${check.func} needs a result to look at; name a getter`]),
-    ...expectedProblems(field('expected'), check.expected, metric, functions),
-    ...parameterProblems(field('options'), metric.options, check.options),
-  ];
+  if (!metric) {
+    return yield unknownName(field('func'), 'metric', check.func, [...functions.metrics.keys(), INFEASIBLE]);
+  }
+  if (check.result) yield* getterProblems(field('result'), check.result, functions);
+  else yield `${field('result').join('.')}: metric ${check.func} needs a result to look at; name a getter`;
+  yield* expectedProblems(field('expected'), check.expected, metric, functions);
+  yield* parameterProblems(field('options'), metric.options, check.options);
 }
 
 function getterProblems(at: Path, { type, ...parameters }: Getter, { getters }: Functions): string[] {

@@ -27,7 +27,7 @@ export function readBy<T>(schema: z.ZodType<T>, value: unknown, at: readonly Pro
 }
 
 /** Who has made more mistakes than this has made one many times. */
-const MOST_PROBLEMS = 20;
+export const MOST_PROBLEMS = 20;
 
 /** All problems in one line. */
 export function joinProblems(problems: readonly string[]): string {

@@ -16,7 +16,12 @@ export type SetupStep = z.infer<typeof SetupStep>;
 export const Getter = z.looseObject({ type: z.string().min(1).max(64) });
 export type Getter = z.infer<typeof Getter>;
 
-const oneOrMany = <T extends z.ZodType>(item: T) => z.union([item, z.array(item)]);
+/** Metrics of one evaluator, with what each looks at; OSWorld's tasks have at most 3. */
+const MOST_METRICS = 64;
+/** OSWorld's tasks have at most 8. */
+const MOST_SETUP_STEPS = 256;
+
+const oneOrMany = <T extends z.ZodType>(item: T) => z.union([item, z.array(item).max(MOST_METRICS)]);
 
 /** OSWorld's evaluator: metrics over getters, joined by `conj`; lists run side by side and have equal length. */
 export const Evaluator = z.strictObject({
@@ -25,7 +30,7 @@ export const Evaluator = z.strictObject({
   expected: oneOrMany(Getter.nullable()).optional(),
   options: oneOrMany(z.record(z.string(), z.json()).nullable()).optional(),
   conj: z.enum(['and', 'or']).default('and'),
-  postconfig: z.array(SetupStep).default([]),
+  postconfig: z.array(SetupStep).max(MOST_SETUP_STEPS).default([]),
 });
 export type Evaluator = z.infer<typeof Evaluator>;
 
@@ -66,7 +71,7 @@ export const TrajectoryJob = z.strictObject({
   job_id: Id,
   image: ImageName,
   instruction: z.string().max(65_536),
-  setup: z.array(SetupStep).max(256).default([]),
+  setup: z.array(SetupStep).max(MOST_SETUP_STEPS).default([]),
   policy: PolicyRef,
   evaluator: Evaluator.optional().describe('Without one the trajectory is recorded and its score is null'),
   observation: z
@@ -107,7 +112,8 @@ export function parseJob(bytes: Uint8Array): ParsedJob {
   } catch (error) {
     return { kind: 'invalid', reason: `not UTF-8 JSON: ${printable((error as Error).message)}` };
   }
-  if (isDeeper(body, MAX_DEPTH)) return { kind: 'invalid', reason: `nested more than ${MAX_DEPTH} levels deep` };
+  const excess = excessOf(body);
+  if (excess !== null) return { kind: 'invalid', reason: excess };
   const version = typeof body === 'object' && body !== null && 'schema' in body ? body.schema : undefined;
   if (typeof version === 'string' && /^gymbus\.job\.v1\.[1-9][0-9]*$|^gymbus\.job\.v[2-9][0-9.]*$/.test(version)) {
     return { kind: 'newer', version };
@@ -118,8 +124,22 @@ export function parseJob(bytes: Uint8Array): ParsedJob {
 
 /** A job that means something has about ten; what reads and writes it calls itself once a level. */
 const MAX_DEPTH = 64;
+/**
+ * Fields and entries of lists, whatever they are in. OSWorld's largest task has 217, a scripted episode of a thousand steps
+ * some 5,000; 512 KiB hold 250,000. A schema looks at all of them, and names each that is wrong before the first is told:
+ * at these, a tenth of a second.
+ */
+const MAX_VALUES = 20_000;
 
-function isDeeper(value: unknown, levels: number): boolean {
-  if (typeof value !== 'object' || value === null) return false;
-  return levels === 0 || Object.values(value).some((inner) => isDeeper(inner, levels - 1));
+/** @returns why a body is not to be looked at any closer; null for one of a sound size */
+function excessOf(body: unknown): string | null {
+  let values = 0;
+  const isDeeper = (value: unknown, levels: number): boolean => {
+    values += 1;
+    if (values > MAX_VALUES || typeof value !== 'object' || value === null) return false;
+    return levels === 0 || Object.values(value).some((inner) => isDeeper(inner, levels - 1));
+  };
+  if (isDeeper(body, MAX_DEPTH)) return `nested more than ${MAX_DEPTH} levels deep`;
+  if (values <= MAX_VALUES) return null;
+  return `has more than ${MAX_VALUES} values (fields, and entries of lists); put what is large into a file under inputs/<batch>/ in S3 and name it`;
 }

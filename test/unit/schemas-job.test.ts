@@ -130,6 +130,28 @@ describe('a job', () => {
     }
   });
 
+  it.each<[string, object]>([
+    ['setup', { setup: [{ type: 'execute', parameters: { command: Array(240_000).fill(0) } }] }],
+    ['evaluator.func', { evaluator: { func: Array(110_000).fill('a') } }],
+    ['evaluator.result', { evaluator: { func: 'a', result: Array(240_000).fill(0) } }],
+    ['policy', { policy: { name: 'scripted', params: { actions: Array(150_000).fill({}) } } }],
+    ['metadata', { metadata: { tokens: Array(60_000).fill([]) } }],
+    ['fields', Object.fromEntries(Array.from({ length: 40_000 }, (_, n) => [`k${n}`, 0]))],
+  ])('with very many values is refused before they are looked at: %s', (_, change) => {
+    expect(reasonOf({ ...sampleJob(), ...change })).toMatch(/^has more than 20000 values .*inputs\/<batch>\//);
+  });
+
+  it('bounds the lists of its evaluator, and names the one that is too long', () => {
+    const many = <T>(item: T): T[] => Array<T>(65).fill(item);
+    expect(reasonOf({ ...sampleJob(), evaluator: { func: many('a'), result: many(null) } })).toMatch(
+      /^evaluator\.func: must have at most 64 entries, has 65 .*; evaluator\.result: must have at most 64 entries/,
+    );
+    const postconfig = Array(257).fill({ type: 'sleep' });
+    expect(reasonOf({ ...sampleJob(), evaluator: { func: 'a', postconfig } })).toMatch(
+      /^evaluator\.postconfig: must have at most 256 entries, has 257/,
+    );
+  });
+
   it('ends well within the time that one delivery of it has', () => {
     const { total_s } = TrajectoryJob.parse(sampleJob({ limits: { total_s: 18_000 } })).limits;
     expect(total_s * 1_000).toBeLessThan(DELIVER_LIMIT_MS - 1_800_000);
@@ -146,7 +168,7 @@ describe('a job', () => {
     // Five bytes each as they come, 22 as they go.
     const bytes = JSON.stringify(sampleJob({ metadata: { n: 'here' } })).replace(
       '"here"',
-      `[${'1e20,'.repeat(20_000)}0]`,
+      `[${'1e20,'.repeat(15_000)}0]`,
     );
     expect(parseJob(Buffer.from(bytes))).toMatchObject({ reason: expect.stringMatching(/^metadata: .*256 KiB/) });
     expect(parse(sampleJob({ metadata: { s: 'x'.repeat(260_000) } })).kind).toBe('job');
