@@ -1,5 +1,6 @@
 import type { z } from 'zod';
 import type { Action, TrajectoryJob } from '../schemas/index.ts';
+import type { ByteBudget } from './evaluation/budget.ts';
 import type { Guest, ScreenSize } from './guest.ts';
 
 /** What a function may know of its job, and how it reaches the world. */
@@ -19,7 +20,7 @@ export interface JobContext {
 
 /** What this host lets a job's `download` do; the second goes for the hosts its guest may reach, too. */
 export interface DownloadSettings {
-  /** Of one file; it is held in memory on its way into the guest. */
+  /** Of one file; it is held in memory, once, on its way into the guest, and a set-up has one at a time. */
   maxBytes: number;
   /** Whether loopback, private, link-local and this host's own addresses may be reached. False wherever jobs come from others. */
   allowPrivate: boolean;
@@ -96,7 +97,13 @@ export interface GetterFunction<Params = unknown> {
   /** Of every field but `type`. */
   parameters: z.ZodType<Params>;
   /** @throws GuestFileError "no such file" is an answer (a valid 0 under `and`); anything else fails the evaluation */
-  get(parameters: Params, guest: Guest, context: JobContext, signal: AbortSignal): Promise<unknown>;
+  get(parameters: Params, guest: Guest, context: EvaluationContext, signal: AbortSignal): Promise<unknown>;
+}
+
+/** What a getter may know beside its job. */
+export interface EvaluationContext extends JobContext {
+  /** What all getters of one evaluation may take from the guest: each takes from what is left. */
+  readonly budget: ByteBudget;
 }
 
 export interface MetricFunction<Expected = unknown, Options = unknown> {
@@ -106,11 +113,13 @@ export interface MetricFunction<Expected = unknown, Options = unknown> {
   expected: z.ZodType<Expected> | null;
   options: z.ZodType<Options>;
   /**
+   * The job says what is compared, and how much of it: what takes longer than a moment gives way to the runner's other work,
+   * and heeds the signal. Nothing else can end it: it runs in the runner's own thread.
    * @param result what the getter got; null where the guest has no such thing, which scores 0
    * @returns 0 to 1
-   * @throws EvaluatorError when the result is not of the kind it compares
+   * @throws EvaluatorError when the result is not of the kind it compares; the signal's reason
    */
-  score(result: unknown, expected: Expected, options: Options): number;
+  score(result: unknown, expected: Expected, options: Options, signal: AbortSignal): number | Promise<number>;
 }
 
 /** A set-up step that went wrong in a way the job can see: a time-out, an unexpected exit code, a bad download. */

@@ -11,9 +11,12 @@ export const Flag = z
 
 const Word = z.string().refine((word) => !word.includes('\0'), 'must not hold a NUL character');
 
+/** OSWorld's commands have at most 7. */
+const MOST_WORDS = 4_096;
+
 /** How a job names a command: `command` a list of words, or a text to be split, or with `shell` a text for `/bin/sh`. */
 export const commandFields = {
-  command: z.union([Word.min(1), z.array(Word).min(1)]),
+  command: z.union([Word.min(1), z.array(Word).min(1).max(MOST_WORDS)]),
   shell: Flag.default(false),
 };
 

@@ -3,6 +3,7 @@ import https from 'node:https';
 import { isIP } from 'node:net';
 import pRetry from 'p-retry';
 import type { DownloadSettings } from '../contract.ts';
+import { Gatherer } from '../gatherer.ts';
 import { isPrivateAddress } from './address.ts';
 import { guardedLookup } from './lookup.ts';
 
@@ -25,7 +26,8 @@ const IDLE_MS = 30_000;
 const MAX_REDIRECTS = 10;
 
 /**
- * Fetches a file over HTTP or HTTPS into memory, following redirects; reads are tried three times.
+ * Fetches a file over HTTP or HTTPS into memory, following redirects; reads are tried three times. It takes its own size of
+ * memory, at most `maxBytes`; one whose server does not tell its size, half as much again while it grows.
  * Every address is judged when it is connected to, each redirect anew: a name that turns private is refused.
  * @throws DownloadError, or the signal's reason
  */
@@ -100,15 +102,14 @@ async function receive(url: URL, response: http.IncomingMessage, maxBytes: numbe
   }
   const tooLarge = (): DownloadError =>
     new DownloadError(`${shown(url)} is larger than the ${maxBytes} bytes this host fetches`, { retryable: false });
-  if (Number(response.headers['content-length'] ?? 0) > maxBytes) throw tooLarge();
-  const chunks: Buffer[] = [];
-  let bytes = 0;
+  const announced = Number(response.headers['content-length'] ?? 0);
+  if (announced > maxBytes) throw tooLarge();
+  const body = new Gatherer(announced);
   for await (const chunk of response as AsyncIterable<Buffer>) {
-    bytes += chunk.length;
-    if (bytes > maxBytes) throw tooLarge();
-    chunks.push(chunk);
+    if (body.bytes + chunk.length > maxBytes) throw tooLarge();
+    body.add(chunk);
   }
-  return { body: Buffer.concat(chunks) };
+  return { body: body.whole() };
 }
 
 function refused(url: URL, addresses: string): DownloadError {

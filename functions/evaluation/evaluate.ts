@@ -1,8 +1,9 @@
 import { type Action, type Evaluator, type Getter, joinProblems, readBy } from '../../schemas/index.ts';
-import { EvaluatorError, type JobContext, type MetricFunction } from '../contract.ts';
+import { type EvaluationContext, EvaluatorError, type JobContext, type MetricFunction } from '../contract.ts';
 import { type Guest, GuestFileError } from '../guest.ts';
 import type { Functions } from '../registry.ts';
 import { runSetup, type SetupListener } from '../setup/run.ts';
+import { ByteBudget } from './budget.ts';
 import { INFEASIBLE } from './metrics/infeasible.ts';
 import { type Check, planOf } from './plan.ts';
 
@@ -38,8 +39,9 @@ export async function evaluate(input: EvaluationInput, signal: AbortSignal): Pro
   if (problems.length > 0) throw new EvaluatorError(problems.join('; '));
   const metrics: Evaluation['metrics'] = [];
   const decisive = evaluator.conj === 'and' ? 0 : 1;
+  const scoring: Scoring = { ...input, context: { ...input.context, budget: new ByteBudget() } };
   for (const check of checks) {
-    const score = await scoreOf(check, input, signal);
+    const score = await scoreOf(check, scoring, signal);
     metrics.push({ func: check.func, score });
     if (checks.length > 1 && score === decisive) return { score, metrics };
   }
@@ -64,7 +66,9 @@ async function postconfig(
   }
 }
 
-async function scoreOf(check: Check, input: EvaluationInput, signal: AbortSignal): Promise<number> {
+type Scoring = EvaluationInput & { context: EvaluationContext };
+
+async function scoreOf(check: Check, input: Scoring, signal: AbortSignal): Promise<number> {
   const metric = input.functions.metrics.get(check.func);
   if (!metric) throw new EvaluatorError(`there is no metric ${JSON.stringify(check.func)}`);
   let result: unknown = null;
@@ -80,7 +84,7 @@ async function scoreOf(check: Check, input: EvaluationInput, signal: AbortSignal
   let score: number;
   try {
     const expected = check.expected ? await stateOf(check.expected, input, signal) : undefined;
-    score = metric.score(result, expectedOf(metric, expected), metric.options.parse(check.options));
+    score = await metric.score(result, expectedOf(metric, expected), metric.options.parse(check.options), signal);
   } catch (error) {
     throw explained(`metric ${check.func}`, error, signal);
   }
@@ -98,7 +102,7 @@ function expectedOf(metric: MetricFunction, expected: unknown): unknown {
   throw new EvaluatorError(joinProblems(read.problems));
 }
 
-function stateOf({ type, ...parameters }: Getter, { functions, guest, context }: EvaluationInput, signal: AbortSignal) {
+function stateOf({ type, ...parameters }: Getter, { functions, guest, context }: Scoring, signal: AbortSignal) {
   const getter = functions.getters.get(type);
   if (!getter) throw new EvaluatorError(`there is no getter ${JSON.stringify(type)}`);
   return getter.get(getter.parameters.parse(parameters), guest, context, signal);

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { argvOf, commandFields, refineCommand, runCommand } from '../command/command-line.ts';
 import { fillPlaceholders } from '../command/placeholders.ts';
+import { occurring } from '../command/search.ts';
 import { asText } from '../command/text.ts';
 import { SetupError, type SetupFunction, type SetupRecord } from '../contract.ts';
 import type { Guest } from '../guest.ts';
@@ -13,10 +14,13 @@ const UNTIL_PAUSE_MS = 300;
 /** Enough to see what went wrong; a command that prints much does not swell the record. */
 const RECORDED_CHARACTERS = 16_384;
 
+/** Looked for in all that a run prints, again and again. */
+const MOST_AWAITED = 16_384;
+
 const Until = z.strictObject({
   returncode: z.number().int().optional(),
-  stdout: z.string().optional(),
-  stderr: z.string().optional(),
+  stdout: z.string().max(MOST_AWAITED).optional(),
+  stderr: z.string().max(MOST_AWAITED).optional(),
 });
 
 const Parameters = z
@@ -24,7 +28,7 @@ const Parameters = z
     ...commandFields,
     timeout: z.number().positive().max(3_600).default(DEFAULT_TIMEOUT_S).describe('Seconds for one run'),
     until: Until.optional().describe('Repeat until one of these holds: the exit code, or a text in what is printed'),
-    expected_returncodes: z.array(z.number().int()).min(1).optional(),
+    expected_returncodes: z.array(z.number().int()).min(1).max(256).optional(),
     stdout: z.string().max(256).optional().describe('Cache-file name for what is printed'),
     stderr: z.string().max(256).optional().describe('Cache-file name for what is printed as errors'),
   })
@@ -56,7 +60,7 @@ async function run(parameters: Parameters, guest: Guest, signal: AbortSignal): P
         record,
       });
     }
-    if (!holds(parameters.until, result.returncode, stdout, stderr)) {
+    if (!(await holds(parameters.until, { returncode: result.returncode, stdout, stderr }, signal))) {
       await sleep(UNTIL_PAUSE_MS, undefined, { signal });
       continue;
     }
@@ -73,13 +77,15 @@ async function run(parameters: Parameters, guest: Guest, signal: AbortSignal): P
 }
 
 /** As OSWorld reads it: any one of the conditions is enough, and none given is met at once. */
-function holds(until: Parameters['until'], returncode: number, stdout: string, stderr: string): boolean {
+async function holds(
+  until: Parameters['until'],
+  { returncode, stdout, stderr }: { returncode: number; stdout: string; stderr: string },
+  signal: AbortSignal,
+): Promise<boolean> {
   if (until === undefined || Object.keys(until).length === 0) return true;
-  return (
-    (until.returncode !== undefined && returncode === until.returncode) ||
-    (until.stdout !== undefined && stdout.includes(until.stdout)) ||
-    (until.stderr !== undefined && stderr.includes(until.stderr))
-  );
+  const says = async (awaited: string | undefined, printed: string): Promise<boolean> =>
+    awaited !== undefined && (await occurring([awaited], [printed], signal)).has(awaited);
+  return returncode === until.returncode || (await says(until.stdout, stdout)) || (await says(until.stderr, stderr));
 }
 
 export const execute: SetupFunction<Parameters> = {

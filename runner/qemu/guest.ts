@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { Gatherer } from '../../functions/gatherer.ts';
 import {
   type CommandResult,
   type Guest,
@@ -70,7 +71,7 @@ export class HelperGuest implements Guest {
   }
 
   async readFile(path: string, options: { maxBytes: number }, signal: AbortSignal): Promise<Buffer> {
-    const chunks: Buffer[] = [];
+    let file: Gatherer | undefined;
     let offset = 0;
     for (;;) {
       const reply = await this.#file(path, 'read_file', { path, offset, length: FILE_CHUNK_BYTES }, Read, signal);
@@ -84,8 +85,9 @@ export class HelperGuest implements Guest {
           `${path} has ${bytes} bytes, more than the ${options.maxBytes} allowed`,
         );
       }
-      chunks.push(chunk);
-      if (reply.eof || chunk.length === 0) return Buffer.concat(chunks);
+      file ??= new Gatherer(Math.max(0, reply.size));
+      file.add(chunk);
+      if (reply.eof || chunk.length === 0) return file.whole();
     }
   }
 

@@ -11,6 +11,7 @@ import {
   PutObjectCommand,
   type S3Client,
 } from '@aws-sdk/client-s3';
+import { Gatherer } from '../../functions/gatherer.ts';
 import { type Deadline, deadline } from './deadline.ts';
 import { ObjectDamaged, ObjectMissing, StorageAway } from './errors.ts';
 import { type FileBody, putInParts, shortened } from './multipart.ts';
@@ -128,18 +129,17 @@ export class ObjectStore implements Disposable {
     );
   }
 
-  /** Reads a whole object of at most `maxBytes`. @throws ObjectDamaged when it is larger */
+  /** Reads a whole object of at most `maxBytes` into as much memory. @throws ObjectDamaged when it is larger */
   get(key: string, maxBytes: number, options: CallOptions = {}): Promise<Buffer> {
     return this.#call('GET', key, 0, options, async (limit) => {
       const { body, bytes } = await this.#open(key, limit);
       try {
         if (bytes > maxBytes)
           throw new ObjectDamaged(`${this.url(key)} has ${bytes} bytes, at most ${maxBytes} are read`);
-        const chunks: Buffer[] = [];
-        for await (const chunk of body) chunks.push(chunk as Buffer);
-        const whole = Buffer.concat(chunks);
-        if (whole.byteLength !== bytes) throw brokeOff(this.url(key), whole.byteLength, bytes);
-        return whole;
+        const whole = new Gatherer(bytes);
+        for await (const chunk of body) whole.add(chunk as Buffer);
+        if (whole.bytes !== bytes) throw brokeOff(this.url(key), whole.bytes, bytes);
+        return whole.whole();
       } finally {
         body.destroy();
       }

@@ -15,12 +15,13 @@ export const vmCommandLine: GetterFunction<z.infer<typeof Parameters>> = {
   type: 'vm_command_line',
   summary: 'What a command prints in the guest',
   parameters: Parameters,
-  async get(parameters, guest, _context, signal) {
+  async get(parameters, guest, { budget }, signal) {
     const result = await runCommand(guest, argvOf(parameters, guest.account), parameters.timeout * 1_000, signal);
     if (result.timedOut) throw new EvaluatorError(`the command gave no answer within ${parameters.timeout} s`);
     if (result.truncated) {
       throw new EvaluatorError(`the command printed more than is kept (${result.stdout.length} bytes): filter it`);
     }
+    budget.take(result.stdout.length);
     return asText(result.stdout);
   },
 };

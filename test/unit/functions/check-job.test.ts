@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { checkJob } from '../../../functions/check-job.ts';
-import { functionNames } from '../../../functions/registry.ts';
+import { builtinFunctions, functionNames } from '../../../functions/registry.ts';
 import type { TrajectoryJobInput } from '../../../schemas/index.ts';
 import { job } from './local-guest.ts';
 
@@ -179,4 +179,52 @@ it('a runner says what it can do', () => {
       'metric:infeasible',
     ]),
   );
+});
+
+describe('a job that has very much of something', () => {
+  it('tells the first of very many problems, and looks at nothing after them', () => {
+    let looks = 0;
+    const sleep = builtinFunctions.setups.get('sleep');
+    if (!sleep) throw new Error('no sleep');
+    const counted = { ...sleep, type: 'counted', check: () => [`seconds: look ${++looks}`] };
+    const functions = { ...builtinFunctions, setups: new Map([['counted', counted]]) };
+    const many = Array.from({ length: 256 }, () => ({ type: 'counted', parameters: { seconds: 1 } }));
+    const found = checkJob(job({ setup: many }), functions);
+    expect(found).toHaveLength(21);
+    expect(found.at(-1)).toBe('and more');
+    expect(looks).toBeLessThanOrEqual(21);
+  });
+
+  it.each<[string, object, RegExp]>([
+    ['a command', { command: Array(4_097).fill('a') }, /command: must have at most 4096 entries, has 4097/],
+    ['an exit code', { command: 'a', expected_returncodes: Array(257).fill(0) }, /at most 256 entries/],
+    ['what is awaited', { command: 'a', until: { stdout: 'a'.repeat(16_385) } }, /at most 16384 characters/],
+  ])('bounds %s of a set-up', (_, parameters, message) => {
+    expect(setup('execute', parameters)).toEqual([expect.stringMatching(message)]);
+  });
+
+  it.each<[string, object, object, RegExp]>([
+    ['paths', { path: Array(65).fill('/a'), multi: true }, { expected: ['a'] }, /result\.path: .*at most 64 entries/],
+    [
+      'names given',
+      { path: '/a', gives: Array(65).fill(0) },
+      { expected: ['a'] },
+      /result\.gives: .*at most 64 entries/,
+    ],
+    [
+      'texts',
+      { path: '/a' },
+      { expected: Array(1_001).fill('a') },
+      /rules\.expected: .*at most 1000 entries, has 1001/,
+    ],
+    [
+      'their length',
+      { path: '/a' },
+      { expected: ['a'.repeat(65_537)] },
+      /rules\.expected: .*at most 65536 characters in all/,
+    ],
+  ])('bounds %s of an evaluator', (_, result, rules, message) => {
+    const evaluator = { func: 'file_contains', result: { type: 'vm_file', ...result }, expected: rule(rules) };
+    expect(problems({ evaluator })).toEqual([expect.stringMatching(message)]);
+  });
 });

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { EvaluatorError, type GetterFunction, type MetricFunction } from '../../../functions/contract.ts';
+import { ByteBudget } from '../../../functions/evaluation/budget.ts';
 import { type Evaluation, evaluate } from '../../../functions/evaluation/evaluate.ts';
 import { type Guest, GuestFileError, GuestSilent } from '../../../functions/guest.ts';
 import { builtinFunctions, functionTable } from '../../../functions/registry.ts';
@@ -202,6 +203,39 @@ describe('vm_file', () => {
     }
   });
 
+  it('takes from one budget for all files and commands of an evaluation', async () => {
+    const asked: number[] = [];
+    const MiB = 2 ** 20;
+    const on: Guest = Object.assign(Object.create(guest), {
+      readFile: async (name: string, { maxBytes }: { maxBytes: number }) => {
+        asked.push(maxBytes);
+        if (maxBytes < 24 * MiB) throw new GuestFileError('EFBIG', name, 'too large');
+        return Buffer.alloc(24 * MiB);
+      },
+    });
+    const file = { type: 'vm_file', path: '/a' };
+    const whole = { type: 'vm_file', path: ['/a', '/b', '/c'], multi: true, gives: [0, 1, 2] };
+    const error = await score({ func: 'number', result: whole }, { type: 'done' }, on).catch((thrown) => thrown);
+    expect(error).toBeInstanceOf(EvaluatorError);
+    expect(error.message).toMatch(/\(EFBIG\): an evaluation takes at most 67108864 bytes .* has 16777216 left/);
+    expect(asked).toEqual([64 * MiB, 40 * MiB, 16 * MiB]);
+    asked.length = 0;
+    const contains = { type: 'rule', rules: { expected: ['x'] } };
+    await expect(
+      score(
+        {
+          func: Array(4).fill('file_contains'),
+          conj: 'or',
+          result: Array(4).fill(file),
+          expected: Array(4).fill(contains),
+        },
+        { type: 'done' },
+        on,
+      ),
+    ).rejects.toThrow(/EFBIG/);
+    expect(asked, 'those of the metrics before count').toEqual([64 * MiB, 40 * MiB, 16 * MiB]);
+  });
+
   it('gives those of several that are named, in order', async () => {
     for (const name of ['a', 'b', 'c']) writeFileSync(path.join(guest.home, name), name);
     const vmFile = functions.getters.get('vm_file');
@@ -212,7 +246,7 @@ describe('vm_file', () => {
         multi: true,
         ...more,
       });
-      return vmFile?.get(parameters, guest, contextOf(job()), never);
+      return vmFile?.get(parameters, guest, { ...contextOf(job()), budget: new ByteBudget() }, never);
     };
     expect(String(await get({}))).toBe('a');
     expect(await get({ gives: [1, 2] })).toEqual([Buffer.from('b'), null]);
@@ -221,9 +255,9 @@ describe('vm_file', () => {
 });
 
 describe('metrics', () => {
-  const metric = (name: string, result: unknown, expected?: unknown): number => {
+  const metric = async (name: string, result: unknown, expected?: unknown): Promise<number> => {
     const found = builtinFunctions.metrics.get(name);
-    return found?.score(result, found.expected?.parse(expected), {}) ?? Number.NaN;
+    return (await found?.score(result, found.expected?.parse(expected), {}, never)) ?? Number.NaN;
   };
   const timedatectl = (zone: string): string =>
     [
@@ -244,8 +278,8 @@ describe('metrics', () => {
     [null, 'x', 0],
     [['a', 1], ['a', 1], 1],
     [{ a: [1] }, { a: [2] }, 0],
-  ])('exact_match of %j and %j is %d', (result, expected, score) =>
-    expect(metric('exact_match', result, { expected })).toBe(score),
+  ])('exact_match of %j and %j is %d', async (result, expected, score) =>
+    expect(await metric('exact_match', result, { expected })).toBe(score),
   );
 
   it.each([
@@ -256,8 +290,8 @@ describe('metrics', () => {
     [null, { exclude: ['x'] }, 0],
     [['a', 'b'], { include: ['a'], exclude: ['c'] }, 1],
     [['ab'], { include: ['a'] }, 0],
-  ])('check_include_exclude of %j by %j is %d', (result, rules, score) =>
-    expect(metric('check_include_exclude', result, rules)).toBe(score),
+  ])('check_include_exclude of %j by %j is %d', async (result, rules, score) =>
+    expect(await metric('check_include_exclude', result, rules)).toBe(score),
   );
 
   it.each([
@@ -265,7 +299,7 @@ describe('metrics', () => {
     ['Atlantic/Faroe (WET, +0000)', 1],
     ['America/New_York (EST, -0500)', 0],
     ['Asia/Kolkata (IST, +0530)', 0],
-  ])('is_utc_0 of %s is %d', (zone, score) => expect(metric('is_utc_0', timedatectl(zone))).toBe(score));
+  ])('is_utc_0 of %s is %d', async (zone, score) => expect(await metric('is_utc_0', timedatectl(zone))).toBe(score));
 
   it.each([
     ['is_utc_0', ''],
@@ -274,9 +308,28 @@ describe('metrics', () => {
     ['check_include_exclude', 5],
     ['file_contains', 'a text'],
     ['file_contains', [Buffer.from('x')]],
-  ])('%s has no score for %j', (name, result) =>
-    expect(() =>
+  ])('%s has no score for %j', async (name, result) =>
+    expect(
       metric(name, result, name === 'check_include_exclude' ? { include: ['x'] } : { expected: ['x'] }),
-    ).toThrow(EvaluatorError),
+    ).rejects.toThrow(EvaluatorError),
+  );
+
+  it('of a large file and many texts gives way, and ends when it is told to', async () => {
+    const file = Buffer.alloc(64 * 2 ** 20, 'a');
+    const expected = Array.from({ length: 900 }, (_, n) => `${'a'.repeat(n % 60)}b${n}`);
+    const found = builtinFunctions.metrics.get('file_contains');
+    const stop = new AbortController();
+    const scoring = Promise.resolve(found?.score(file, { expected }, {}, stop.signal));
+    setImmediate(() => setImmediate(() => stop.abort(new Error('told to'))));
+    await expect(scoring).rejects.toThrow('told to');
+  });
+
+  it.each([
+    ['a.txt\r\nb\rc', ['txt\nb\nc'], 1],
+    ['\ufeffa', ['\ufeffa'], 1],
+    ['abc', ['', 'abc', 'b', 'abcd'], 0],
+    ['', [''], 1],
+  ])('file_contains of %j by %j is %d', async (text, expected, score) =>
+    expect(await metric('file_contains', Buffer.from(text), { expected })).toBe(score),
   );
 });
