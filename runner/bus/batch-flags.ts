@@ -35,8 +35,12 @@ function placeOf({ names }: Bus, batch: string): { stream: string; subject: stri
   return { stream: `KV_${bucket}`, subject: kvSubject(bucket, batch) };
 }
 
+/** Flags and some labels. Every runner reads every record; one of 1 MiB takes it half a second. */
+const MOST_RECORD_BYTES = 64 * 1024;
+
+/** Null for a deleted key (no body), and for what is no record. */
 function readRecord(data: Uint8Array): BatchRecord | null {
-  if (data.length === 0) return null;
+  if (data.length === 0 || data.length > MOST_RECORD_BYTES) return null;
   try {
     return BatchRecord.parse(JSON.parse(Buffer.from(data).toString('utf8')));
   } catch {

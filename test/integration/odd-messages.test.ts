@@ -164,6 +164,17 @@ describe('an odd message in a bucket', () => {
     expect(connection.aborted).toBe(false);
   });
 
+  it('of batches that is larger than any record is none', async () => {
+    const { bus } = servers;
+    const record = { schema: 'gymbus.batch.v1', paused: true, labels: { much: 'x'.repeat(70_000) } };
+    await publisher.publish(kvSubject(bus.names.batchesBucket, 'large'), null, JSON.stringify(record));
+    await using flags = new BatchFlags(bus);
+    await updateBatch(bus, 'after-large', { paused: true });
+    await eventually(() => flags.standing('after-large').paused);
+    expect(flags.standing('large').paused).toBe(false);
+    expect(await readBatch(bus, 'large')).toBeNull();
+  });
+
   it('of runners hides no other, and nobody grows deaf of it', async () => {
     const { bus } = servers;
     await publisher.publish(kvSubject(bus.names.runnersBucket, 'odd'), block('X Y: v'), '{}');

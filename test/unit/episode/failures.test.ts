@@ -3,7 +3,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { EvaluatorError, type SetupError } from '../../../functions/contract.ts';
 import { GuestSilent } from '../../../functions/guest.ts';
+import { classify } from '../../../runner/job/classify.ts';
 import { playEpisode } from '../../../runner/job/episode.ts';
+import { FAILURE_TABLE } from '../../../runner/job/failure.ts';
 import { LimitPassed } from '../../../runner/job/limit.ts';
 import { PartFailed } from '../../../runner/job/part-failed.ts';
 import { ReplicaLost } from '../../../runner/replica/contract.ts';
@@ -201,6 +203,32 @@ describe('an evaluation that fails', () => {
     const { episode, notebook } = scene({ evaluator: { func: 'infeasible', postconfig }, limits: { evaluate_s: 0.1 } });
     expect((await failure(playEpisode(episode))).message).toMatch(/^evaluator: step 0 \(sleep\): /);
     expect(notebook.setups).toMatchObject([{ phase: 'postconfig', index: 0, error: expect.any(String) }]);
+  });
+});
+
+describe('an evaluation of much work', () => {
+  it('ends at its limit as one of class evaluator, and holds no other episode up', async () => {
+    const file = Buffer.alloc(64 * 2 ** 20, 'a');
+    const slow = scene({
+      evaluator: {
+        func: 'file_contains',
+        result: { type: 'vm_file', path: '/a' },
+        expected: {
+          type: 'rule',
+          rules: { expected: Array.from({ length: 1_000 }, (_, n) => `${'a'.repeat(n % 60)}b`) },
+        },
+      },
+      limits: { evaluate_s: 0.1 },
+    });
+    slow.desk.guest.readFile = async () => file;
+    const sound = scene({ policy: scripted(type('a'), done), evaluator: typed('a') });
+    const [error, end] = await Promise.all([failure(playEpisode(slow.episode)), playEpisode(sound.episode)]);
+    expect(end.score).toBe(1);
+    expect(error).toMatchObject({ part: 'evaluator', cause: { name: 'LimitPassed' } });
+    const { class: failureClass } = classify(error);
+    expect(failureClass).toBe('evaluator');
+    // It is this job's own: it costs it an attempt, and never the machine.
+    expect(FAILURE_TABLE[failureClass]).toEqual({ spends: true, next: 'retry' });
   });
 });
 
