@@ -2,14 +2,14 @@ import progress, { type GenericFormatter, type SingleBar } from 'cli-progress';
 
 /** One step of long work: `fraction` is 0 to 1, or null where it is not known. */
 interface Progress {
-  /** A plain log has one line each time this changes. */
+  /** A plain log has one line each time this changes, and one a minute while it does not. */
   phase: string;
   fraction: number | null;
   /** What a person reads; the phase where it is empty. */
   message: string;
 }
 
-/** Shows long work: on a terminal a line that is written over, with a bar where it is known how far the work is; else one plain line whenever the phase changes. */
+/** Shows long work: on a terminal a line that is written over, with a bar where it is known how far the work is; else one plain line whenever the phase changes, and one a minute while it lasts. */
 export interface ProgressView {
   report(progress: Progress): void;
   /** Fills the bar of what was reported; nothing where nothing was. */
@@ -26,11 +26,23 @@ export function progressView(title: string, stream: NodeJS.WriteStream = process
   return stream.isTTY ? terminalView(title, stream) : plainView(title, stream);
 }
 
+/** A log that says nothing for longer looks like one of something that hangs. */
+const AGAIN_MS = 60_000;
+
 function plainView(title: string, stream: NodeJS.WriteStream): ProgressView {
   let last: string | undefined;
+  let [beganMs, saidMs] = [0, 0];
   return {
     report({ phase, message }) {
-      if (phase !== last) stream.write(`${title}: ${message || phase}\n`);
+      const nowMs = performance.now();
+      const what = `${title}: ${message || phase}`;
+      if (phase !== last) {
+        stream.write(`${what}\n`);
+        [beganMs, saidMs] = [nowMs, nowMs];
+      } else if (nowMs - saidMs >= AGAIN_MS) {
+        stream.write(`${what}, for ${Math.round((nowMs - beganMs) / 60_000)} min so far\n`);
+        saidMs = nowMs;
+      }
       last = phase;
     },
     done() {},

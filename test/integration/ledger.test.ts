@@ -85,11 +85,15 @@ describe('several runners on one host', () => {
   ])('never take more %s than there is, however they hammer', async (_, limits, most) => {
     for (const name of ['a', 'b', 'c', 'd']) start(name, { ...limits, holdMs: name < 'c' ? 0 : 3 });
     await granted(50, 'a', 'b', 'c', 'd');
+    // On a busy host their turns seldom meet.
+    const held = async (): Promise<number> => (await account()).most;
+    await expect
+      .poll(held, { timeout: 60_000, message: 'all there is was taken at some time' })
+      .toBeGreaterThanOrEqual(most);
     await stop();
     const seen = await account();
     expect(seen.held).toBe(0);
-    expect(seen.most).toBeLessThanOrEqual(most);
-    expect(seen.most, 'all there is was taken at some time').toBe(most);
+    expect(seen.most).toBe(most);
     expect(await readdir(order.folder)).toEqual([]);
   });
 

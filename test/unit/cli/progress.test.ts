@@ -14,6 +14,21 @@ it('writes a plain line whenever the phase changes, with what a person reads', a
   expect(await text(stream)).toBe('image: copying the package tree\nimage: disk\n');
 });
 
+it('says once a minute that a long phase lasts', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] });
+  const stream = new PassThrough();
+  const view = progressView('runner', stream as unknown as NodeJS.WriteStream);
+  for (let second = 0; second <= 150; second += 1) {
+    view.report({ phase: 'warming', fraction: second / 1_000, message: 'warming up' });
+    vi.advanceTimersByTime(1_000);
+  }
+  view.report({ phase: 'saving', fraction: 0.9, message: '' });
+  vi.useRealTimers();
+  stream.end();
+  const said = ['warming up', 'warming up, for 1 min so far', 'warming up, for 2 min so far', 'saving'];
+  expect(await text(stream)).toBe(said.map((line) => `runner: ${line}\n`).join(''));
+});
+
 /** A terminal that remembers what it was sent. */
 class TerminalStream extends PassThrough {
   readonly isTTY = true;
