@@ -75,7 +75,7 @@ export const DEMO_JOBS: readonly DemoJob[] = [
       job_id: 'rename-file',
       instruction: 'Rename the file draft.txt on the desktop to final.txt.',
       setup: [shell('echo "Chapter 1" > ~/Desktop/draft.txt')],
-      policy: script(click(icon(0)), slow(key('f2')), hotkey('ctrl', 'a'), type('final.txt'), slow(key('enter'))),
+      policy: script(click(icon(0)), slow(key('f2'), 2), hotkey('ctrl', 'a'), type('final.txt'), slow(key('enter'))),
       evaluator: prints('cd ~/Desktop && ls && cat final.txt', 'final.txt\nChapter 1\n'),
     },
     expect: done,
@@ -118,7 +118,7 @@ export const DEMO_JOBS: readonly DemoJob[] = [
       job_id: 'misspelt-name',
       instruction: 'Rename the folder Plans on the desktop to Plans 2026.',
       setup: [shell('mkdir ~/Desktop/Plans')],
-      policy: script(click(icon(0)), slow(key('f2')), type('Plans 2206'), slow(key('enter'))),
+      policy: script(click(icon(0)), slow(key('f2'), 2), type('Plans 2206'), slow(key('enter'))),
       evaluator: prints('ls ~/Desktop', 'Plans 2026\n'),
       metadata: {
         note: 'The policy mistypes the name: the guest answers, the answer is wrong, the score is a valid 0.',
