@@ -91,7 +91,7 @@ export class Launcher implements AsyncDisposable {
       return new Error(`the launcher of qemu did not answer within ${ANSWER_DEADLINE_MS} ms`);
     });
     const sockets = await within(ends.all(exited), ANSWER_DEADLINE_MS, () => {
-      this.#order(['kill', id]);
+      this.#orderKill(id);
       return new Error(`what was launched did not come for its channels within ${ANSWER_DEADLINE_MS} ms`);
     });
     return { pid, exited, channels: sockets, kill: () => this.#kill(id, pid, exited) };
@@ -105,13 +105,19 @@ export class Launcher implements AsyncDisposable {
     server.ref();
     const ended = once(server, 'exit');
     server.kill('SIGKILL');
-    await ended;
+    const late = (): Error => new Error(`the launcher of qemu did not end ${KILL_DEADLINE_MS} ms after SIGKILL`);
+    await within(ended, KILL_DEADLINE_MS, late);
   }
 
   async #kill(id: string, pid: number, exited: Promise<Exit>): Promise<Exit> {
-    if (this.#running.has(id)) this.#order(['kill', id]);
+    this.#orderKill(id);
     const late = (): Error => new Error(`qemu (pid ${pid}) did not end ${KILL_DEADLINE_MS} ms after SIGKILL`);
     return await within(exited, KILL_DEADLINE_MS, late);
+  }
+
+  /** Of one that is gone already, with its launcher maybe, there is nothing to kill. */
+  #orderKill(id: string): void {
+    if (this.#running.has(id)) this.#order(['kill', id]);
   }
 
   #order(fields: readonly string[]): void {
